@@ -137,7 +137,7 @@ def test_a_copy_of_the_target_is_no_way_to_it(quick_paths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURAL_PROBLEMS)
-def test_main_ways_of_all_problems(name):
+def test_main_paths_of_all_problems(name):
     known = STRUCTURAL_PROBLEMS[name](20).shuffled(5)
     explainer = fitted(known, n_queries=4000, n_epochs=60, seed=5)
     X, explanation = explained(known, explainer, n=100)
@@ -145,11 +145,11 @@ def test_main_ways_of_all_problems(name):
     total, direct, through = truth(known, explainer, X, paths)
     assert np.abs(paths.total - total).mean() < 0.15
     assert np.abs(paths.direct - direct).mean() < 0.06
-    ways = np.concatenate([direct[:, :, None], through[:, :, paths.outputs[0]]], axis=2)
+    effects = np.concatenate([direct[:, :, None], through[:, :, paths.outputs[0]]], axis=2)
     found = np.concatenate([paths.direct[:, :, None], paths.through], axis=2)
-    of_found = np.take_along_axis(np.abs(ways), np.abs(found).argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
+    of_found = np.take_along_axis(np.abs(effects), np.abs(found).argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
     if name != "copied_outputs":  # where the truth cannot be known
-        right = of_found >= np.abs(ways).max(axis=2) - 0.1
+        right = of_found >= np.abs(effects).max(axis=2) - 0.1
         assert right[np.abs(total) > 0.1].mean() > 0.9
 
 

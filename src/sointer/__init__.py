@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sointer.blackbox.adapters.onnx import ONNXBlackBox
     from sointer.blackbox.box import BlackBox
     from sointer.config import EnergyConfig, InterpreterConfig, TrainingConfig
-    from sointer.explainers.records import verify_record
+    from sointer.explainers.record_check import verify_record
     from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
     from sointer.explanation import Explanation, Verification
@@ -56,7 +56,7 @@ _HOMES = {
     "TrainingConfig": "sointer.config",
     "Verification": "sointer.explanation",
     "load": "sointer.io.explainers",
-    "verify_record": "sointer.explainers.records",
+    "verify_record": "sointer.explainers.record_check",
 }
 
 

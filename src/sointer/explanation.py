@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support.containers import BACKENDS, to_backend
-from sointer._support.files import put
 from sointer._support.validation import check_positive_int
 from sointer.data.targets import ValueSource, is_value, target_values, tolerance_of
 from sointer.errors import InputError, require_extra
@@ -378,12 +376,9 @@ class Explanation:
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
         """Return a self-contained HTML table of rows and their selections; written to `path` if given."""
-        from sointer.viz.plots.notebook import html_page
+        from sointer.viz.plots.notebook import html_table, page_of
 
-        page = html_page(self, max_rows)
-        if path is not None:
-            put(Path(path), page.encode())
-        return page
+        return page_of(html_table(self, max_rows), path)
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.notebook import html_table

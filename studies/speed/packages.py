@@ -49,8 +49,8 @@ class Package:
     def explain(self, index: Sequence[int], targets: NDArray[np.int64]) -> NDArray[np.int64]:
         """The k features of most weight for one output of each row; equal ones in an order drawn at random."""
         found = np.array([self.weights(i, [int(target)])[0] for i, target in zip(index, targets, strict=True)])
-        lot = np.random.default_rng(0).random(found.shape)
-        return np.lexsort((lot, -np.abs(found)), axis=1)[:, : self.subject.k]
+        uniforms = np.random.default_rng(0).random(found.shape)
+        return np.lexsort((uniforms, -np.abs(found)), axis=1)[:, : self.subject.k]
 
     def explain_outputs(self, index: int, outputs: Sequence[int]) -> None:
         """Several outputs of one row."""

@@ -66,7 +66,7 @@ def run(problem: str, n_features: int, n_queries: int, seed: int, n_epochs: int)
     found = np.concatenate([paths.total[:, :, None], paths.direct[:, :, None], paths.through], axis=2)
     return {
         "exact_match": float(np.mean([set(row) == set(relevant) for row in paths.selected.tolist()])),
-        "main_way": _main_way(found, true),
+        "main_way": _main_path(found, true),
         "error_total": float(np.abs(found - true)[:, :, 0].mean()),
         "error_direct": float(np.abs(found - true)[:, :, 1].mean()),
         "error_through": float(np.abs(found - true)[:, :, 2:].mean()),
@@ -88,7 +88,7 @@ def _copies_as_one(through: NDArray[np.float64], paths: Paths) -> NDArray[np.flo
     return result
 
 
-def _main_way(found: NDArray[np.float64], true: NDArray[np.float64]) -> float:
+def _main_path(found: NDArray[np.float64], true: NDArray[np.float64]) -> float:
     """Share of rows and features (of some effect) whose strongest way is, by the equations, the strongest too."""
     strongest = np.abs(found[:, :, 1:]).argmax(axis=2)
     of_it = np.take_along_axis(np.abs(true[:, :, 1:]), strongest[:, :, None], axis=2)[:, :, 0]
@@ -154,7 +154,7 @@ def page(rows: list[Row], images: Path) -> str:
     for name in problems:
         cells = [_interval([row[key] for row in of[name]]) for key in ("exact_match", "main_way")]
         cells += [_interval([row[f"error_{key}"] for row in of[name]]) for key in COLUMNS]
-        cells += [_interval([_share_error(row, ways) for row in of[name]]) for ways in (slice(1), slice(1, None))]
+        cells += [_interval([_share_error(row, columns) for row in of[name]]) for columns in (slice(1), slice(1, None))]
         lines.append(f"| `{name}` | {WHAT[name.split('_')[0]]} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -231,8 +231,8 @@ def _shares(row: Row) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]
             yield true, found
 
 
-def _share_error(row: Row, ways: slice) -> float:
-    return float(np.mean([np.abs(true - found)[ways].mean() for true, found in _shares(row)]))
+def _share_error(row: Row, columns: slice) -> float:
+    return float(np.mean([np.abs(true - found)[columns].mean() for true, found in _shares(row)]))
 
 
 def _count(n: int, what: str) -> str:

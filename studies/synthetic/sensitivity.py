@@ -11,7 +11,7 @@ from sointer import EnergyConfig, InterpreterConfig, SOInter, TrainingConfig
 from sointer.metrics.ground_truth import exact_match
 from studies.frame.study import Case, Study
 from studies.synthetic.black_boxes import planted
-from studies.synthetic.sensitivity_page import LAYERS, PROBLEMS, USUAL, page
+from studies.synthetic.sensitivity_page import DEFAULTS, LAYERS, PROBLEMS, page
 
 SEEDS = range(20, 25)
 N_TEST_ROWS = 500
@@ -30,7 +30,7 @@ def cases(smoke: bool) -> Iterator[Case]:
         for varied in VARIED:
             for problem in PROBLEMS:
                 for value in values(varied, *sizes(problem)):
-                    if value != USUAL.get(varied):
+                    if value != DEFAULTS.get(varied):
                         yield {"problem": problem, "varied": varied, "value": value, "seed": seed}
 
 
@@ -59,7 +59,7 @@ def values(varied: str, n_features: int, n_relevant: int) -> list[Any]:
 def run(problem: str, varied: str, value: Any, seed: int, budget: int | None = None) -> dict[str, Any]:
     """Fit with one setting changed, explain held-out rows for every planted target."""
     planted_problem = planted(*PROBLEMS[problem], seed)
-    n_rows = value if varied == "n_rows" else USUAL["n_rows"]
+    n_rows = value if varied == "n_rows" else DEFAULTS["n_rows"]
     X = planted_problem.sample(n_rows, random_state=seed)
     X_test = planted_problem.sample(N_TEST_ROWS, random_state=10_000 + seed)
     k = value if varied == "k" else len(planted_problem.relevant[planted_problem.targets[0]])

@@ -21,7 +21,7 @@ PROBLEMS = {
     "chain of 3 outputs": ("mediated_chain_3", 20),
 }
 LAYERS = ((50,), (150,), (50, 50), (150, 150), (300, 300), (150, 150, 150))
-USUAL = {"budget": 5000, "n_rows": 2000, "layers": [150, 150]}
+DEFAULTS = {"budget": 5000, "n_rows": 2000, "layers": [150, 150]}
 """What the default setting is, which is run once for all ("nothing" is varied)."""
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7")
 STYLES = {name: {"color": c, "marker": m} for (name, c, m) in zip(PROBLEMS, COLOURS, "osv^DX", strict=True)}
@@ -85,7 +85,7 @@ def cells(rows: list[Row], varied: str, problem: str, measure: str) -> dict[Any,
         if varied == "k" and value == row["n_relevant"]:
             continue  # the default setting under another name
         if row["varied"] == "nothing":
-            value = row["n_relevant"] if varied == "k" else USUAL.get(varied)
+            value = row["n_relevant"] if varied == "k" else DEFAULTS.get(varied)
         if value is not None:
             found.setdefault(tuple(value) if isinstance(value, list) else value, []).append(row[measure])
     return dict(sorted(found.items()))

@@ -22,7 +22,7 @@ SEEDS = (101, 102, 103)
 QUERIES, MORE_QUERIES = 100_000, 250_000
 WINDOW = 2
 """Of one, effects from two places away would be mediated by construction."""
-N_RIVAL_QUERIES = 200
+N_BASELINE_QUERIES = 200
 """Queries of the methods that query the model about every address, for all of its labels together."""
 N_PATH_ADDRESSES, EFFECT = 60, 0.05
 
@@ -51,14 +51,14 @@ def run(method: str, seed: int, queries: int, quick: bool = False) -> dict[str, 
         return {**own_sets(explainer, truth), **found}
     if method == CEILING:
         return ceiling(truth)
-    judge, rng = Judge(), np.random.default_rng(seed)
+    tally, rng = SetTally(), np.random.default_rng(seed)
     crf, replacement = AddressCRF(), Replacement.of(load_sentences("train"))
     for one in truth:
-        scores = rival_scores(method, crf, replacement, one.tokens, rng)
+        scores = baseline_scores(method, crf, replacement, one.tokens, rng)
         for i in range(len(one.tokens)):
-            judge.add("given", one.kept.mean(0)[:, i], np.argsort(-scores[i], kind="stable")[: one.size(i)])
-        judge.end_address()
-    return judge.result()
+            tally.add("given", one.kept.mean(0)[:, i], np.argsort(-scores[i], kind="stable")[: one.size(i)])
+        tally.end_address()
+    return tally.result()
 
 
 @cache
@@ -74,7 +74,7 @@ def fitted(seed: int, queries: int) -> tuple[SequenceExplainer, float]:
 # --- sufficient sets ---------------------------------------------------------------------------------------------
 
 
-class Judge:
+class SetTally:
     """Counts, address by address, the targets whose set is exact or within tolerance."""
 
     def __init__(self) -> None:
@@ -102,21 +102,21 @@ class Judge:
 
 
 def own_sets(explainer: SequenceExplainer, truth: list[Truth]) -> dict[str, Any]:
-    judge = Judge()
+    tally = SetTally()
     for one in truth:
         own = explainer.explain([one.tokens])
         for i in range(len(one.tokens)):
             kept, size = one.kept.mean(0)[:, i], one.size(i)
-            judge.add("own", kept, own.selected[i][own.selected[i] >= 0])
+            tally.add("own", kept, own.selected[i][own.selected[i] >= 0])
             given = explainer.explain([one.tokens], target=i, k=size).selected[0] if size else ()
-            judge.add("given", kept, given)
-        judge.end_address()
-    return judge.result()
+            tally.add("given", kept, given)
+        tally.end_address()
+    return tally.result()
 
 
 def ceiling(truth: list[Truth]) -> dict[str, Any]:
     """Brute force with one half of the draws, judged by the other half."""
-    judge = Judge()
+    tally = SetTally()
     for one in truth:
         n = len(one.tokens)
         sizes = subsets(n).sum(1)
@@ -124,12 +124,12 @@ def ceiling(truth: list[Truth]) -> dict[str, Any]:
             for first, other in (one.kept[:, :, i], one.kept[::-1, :, i]):
                 for name, by in (("own", first), ("given", other)):
                     codes = np.flatnonzero(sizes == sizes[by >= LEVEL].min())
-                    judge.add(name, other, np.flatnonzero(subsets(n)[codes[first[codes].argmax()]]))
-        judge.end_address()
-    return judge.result()
+                    tally.add(name, other, np.flatnonzero(subsets(n)[codes[first[codes].argmax()]]))
+        tally.end_address()
+    return tally.result()
 
 
-def rival_scores(
+def baseline_scores(
     method: str, crf: AddressCRF, replacement: Replacement, tokens: list[str], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Scores (targets, tokens) of another method for all labels of an address."""
@@ -147,20 +147,20 @@ def rival_scores(
         return np.array([[a == b for a, b in zip(labels, own, strict=True)] for labels in said], dtype=float)
 
     if method == LOO:
-        n_draws = N_RIVAL_QUERIES // n
+        n_draws = N_BASELINE_QUERIES // n
         masks = np.repeat(1 - np.eye(n), n_draws, axis=0)
         return np.asarray(1 - stays(masks).reshape(n, n_draws, n).mean(1).T)
     if method == SHAP:
         import shap
 
         values = shap.KernelExplainer(stays, np.zeros((1, n))).shap_values(
-            np.ones((1, n)), nsamples=N_RIVAL_QUERIES, silent=True
+            np.ones((1, n)), nsamples=N_BASELINE_QUERIES, silent=True
         )
         return np.asarray(np.asarray(values)[0].T)
     assert method == LIME, method
     from lime.lime_base import LimeBase
 
-    masks = np.vstack([np.ones(n), rng.random((N_RIVAL_QUERIES - 1, n)) < rng.random((N_RIVAL_QUERIES - 1, 1))])
+    masks = np.vstack([np.ones(n), rng.random((N_BASELINE_QUERIES - 1, n)) < rng.random((N_BASELINE_QUERIES - 1, 1))])
     labels, distance = stays(masks), 1 - np.sqrt(masks.mean(1))  # the cosine distance of lime's texts
     regression = LimeBase(lambda d: np.sqrt(np.exp(-(d**2) / 0.25**2)), random_state=0)
     scores = np.zeros((n, n))

@@ -75,7 +75,7 @@ def test_a_fit_shows_stages_rate_time_left_queries_agreement_and_loss(terminal, 
     shown = terminal(130)
     SOInter(small_problem, **TAUGHT | {"query_budget": 500}).fit(small_data)
     text = shown.close()
-    assert re.search(r"asking the model +\d+%\|", text)
+    assert re.search(r"querying the model +\d+%\|", text)
     numbers = r"\| \d\d:\d\d left, +\S+ steps/s, agrees \d+\.\d%, queried \d+/500, loss \S+ *$"
     assert [line for line in last_lines(text) if re.match(r"learning +\d+%\|", line) and re.search(numbers, line)]
     assert text.rstrip(" ").endswith("\r")  # nothing stays behind
@@ -101,29 +101,29 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(terminal):
 def test_a_slow_black_box_still_shows_that_it_is_being_asked(terminal):
     shown, asked = terminal(100), [0]
     history = History(n_queried=lambda: asked[0], n_planned=1000)
-    history.stage("asking the model", 1000, unit="rows")
+    history.stage("querying the model", 1000, unit="rows")
     asked[0] = 400  # in another thread, while this one waits
     deadline = time.monotonic() + 20
     while "queried 400/1,000" not in shown.text and time.monotonic() < deadline:
         time.sleep(0.05)
     history.close()
-    assert re.search(r"asking the model +40%\|.*queried 400/1,000", shown.close())
+    assert re.search(r"querying the model +40%\|.*queried 400/1,000", shown.close())
 
 
 def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys):
     for verbose, lines in ((None, 0), (False, 0), (True, 2)):
         history = History(verbose, n_queried=lambda: 7, n_planned=8)
-        history.stage("asking", 7, unit="rows")
+        history.stage("querying", 7, unit="rows")
         history.stage("learning", 3)
         history.record(held_out_agreement=0.5)
         history.step(2, loss=0.125)
         history.close()
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert len(told.err.splitlines()) == lines
-        assert "\r" not in told.err
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert len(captured.err.splitlines()) == lines
+        assert "\r" not in captured.err
     assert re.fullmatch(
-        r"learning: 2 steps in 0\.\d s, agrees 50\.0%, queried 7/8, loss 0\.125", told.err.splitlines()[1]
+        r"learning: 2 steps in 0\.\d s, agrees 50\.0%, queried 7/8, loss 0\.125", captured.err.splitlines()[1]
     )
 
 
@@ -132,7 +132,7 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_a_slow_black_box_is
     answered = [0]
     for verbose in (None, True):
         history = History(verbose, n_queried=lambda: 64, n_answered=lambda: answered[0], n_planned=128)
-        history.stage("asking", 100, unit="rows")
+        history.stage("querying", 100, unit="rows")
         time.sleep(0.4)
         answered[0] = 50
         time.sleep(0.4)
@@ -141,9 +141,9 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_a_slow_black_box_is
         if verbose is None:
             assert capsys.readouterr().err == ""
     first, *_, last, summary = capsys.readouterr().err.splitlines()
-    assert first == "asking: 0 of 100 rows, ? left, queried 64/128"
-    assert re.fullmatch(r"asking: 50 of 100 rows, 00:0\d left, queried 64/128", last)
-    assert summary.startswith("asking: 50 rows in 0.")
+    assert first == "querying: 0 of 100 rows, ? left, queried 64/128"
+    assert re.fullmatch(r"querying: 50 of 100 rows, 00:0\d left, queried 64/128", last)
+    assert summary.startswith("querying: 50 rows in 0.")
 
 
 def test_rows_count_when_they_are_answered():

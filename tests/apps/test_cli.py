@@ -280,7 +280,7 @@ def test_verbose_tells_the_stages_beside_json(here: Path) -> None:
     assert result["warnings"] == [
         line.removeprefix("warning: ") for line in loud.stderr.splitlines() if "warning" in line
     ]
-    assert re.search(r"asking the model: \d+ rows in .* s, queried \d+/300", loud.stderr)
+    assert re.search(r"querying the model: \d+ rows in .* s, queried \d+/300", loud.stderr)
     assert re.search(r"learning: .*agrees \d", loud.stderr)
     quiet = run("explain", "loud", "--data", "X.csv", "--out", "quiet.jsonl", "--json", "-q")
     assert quiet.stderr == ""  # and one target was fitted, so none need be named

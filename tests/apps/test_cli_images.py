@@ -42,9 +42,9 @@ def test_what_was_learned_is_set_beside_a_rule_that_sees_no_image(here: Path) ->
     fitted = run(*FIT, "--query-budget", "600")
     assert fitted.exit_code == 0, fitted.stderr
     assert "by which has more pixels, in all or around the target" in fitted.stdout
-    told = run("info", "why").stdout
-    assert "by which has more pixels, in all or around the target" in told
-    assert "most common value" not in told
+    reported = run("info", "why").stdout
+    assert "by which has more pixels, in all or around the target" in reported
+    assert "most common value" not in reported
 
 
 def test_what_nothing_was_held_out_of_is_not_known(here: Path) -> None:

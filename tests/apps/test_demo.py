@@ -17,10 +17,10 @@ from quick import few_path_steps, short_training
 
 pytest.importorskip("jinja2")
 
-from sointer.apps.demo import QUICK, TITLE, DemoResult, DeskSize, K, Size, make_folder, run_demo
+from sointer.apps.demo import QUICK, TITLE, DemoResult, DemoSize, DeskSize, K, make_folder, run_demo
 from sointer.errors import InputError
 
-SMALL = Size(DeskSize(2000, 1500, 8, 200, 10), 600, 10, n_train=400, n_shown=12, n_evaluated=12, n_paths=1)
+SMALL = DemoSize(DeskSize(2000, 1500, 8, 200, 10), 600, 10, n_train=400, n_shown=12, n_evaluated=12, n_paths=1)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def stages() -> list[str]:
 
 
 @pytest.fixture(scope="module", params=[SMALL, pytest.param(QUICK, marks=pytest.mark.slow)], ids=["small", "quick"])
-def size(request: pytest.FixtureRequest) -> Iterator[Size]:
+def size(request: pytest.FixtureRequest) -> Iterator[DemoSize]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as shorter:
         if request.param is SMALL:
             shorter.enter_context(short_training(15))
@@ -39,7 +39,7 @@ def size(request: pytest.FixtureRequest) -> Iterator[Size]:
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str], size: Size) -> DemoResult:
+def result(tmp_path_factory: pytest.TempPathFactory, stages: list[str], size: DemoSize) -> DemoResult:
     n_threads = torch.get_num_threads()
     done = run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", quick=True, tell=stages.append)
     assert torch.get_num_threads() == n_threads
@@ -53,7 +53,7 @@ def test_it_announces_every_stage(result: DemoResult, stages: list[str]) -> None
 
 
 def test_the_desk_is_explained_more_faithfully_than_by_kernel_shap_and_for_fewer_queries(
-    result: DemoResult, size: Size
+    result: DemoResult, size: DemoSize
 ) -> None:
     ours, shapley, one_list = result.desk.evaluation.methods
     assert [ours.name, one_list.name] == ["SOInter", "GlobalList"]
@@ -69,7 +69,7 @@ def test_the_desk_is_explained_more_faithfully_than_by_kernel_shap_and_for_fewer
 
 
 def test_digits_are_explained_clearly_better_than_by_the_baselines_under_both_removals(
-    result: DemoResult, size: Size
+    result: DemoResult, size: DemoSize
 ) -> None:
     ours, random, global_list = result.digits.methods
     assert [ours.name, random.name, global_list.name] == ["SOInter", "Random", "GlobalList"]

@@ -30,7 +30,7 @@ from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.request import read_request
-from sointer.apps.serve.response import Writer, explain_batch
+from sointer.apps.serve.response import ResponseWriter, explain_batch
 from sointer.apps.serve.rows import as_frame, cells_of
 from sointer.apps.serve.security import Limits, host_name, is_loopback
 from sointer.data.inputs import InputFormat
@@ -231,7 +231,7 @@ def test_sixteen_clients_at_once_get_the_answers_of_one(table):
 def test_replies_explained_together_are_those_explained_alone(kind, format):
     """To the last digit, whatever the others asked for."""
     _, rows, target = KINDS[kind]
-    explainer, writer = fitted(kind), Writer(fitted(kind))
+    explainer, writer = fitted(kind), ResponseWriter(fitted(kind))
     bodies = [{"rows": rows[i : i + 3], "target": target, "k": k, "format": format} for i, k in enumerate([1, 4, 3, 2])]
     requests = [read_request(explainer, body, Limits()) for body in bodies]
     assert requests[0].can_join(requests[1])
@@ -424,7 +424,7 @@ def test_slow_bodies_time_out():
 
 def test_connections_that_never_ask_are_closed(monkeypatch):
     monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)
-    with serve(create_app(fitted("table")), http=server.Connection) as url:
+    with serve(create_app(fitted("table")), http=server.ServerConnection) as url:
         with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=20) as connection:
             connection.sendall(b"GET /healthz HT")
             assert connection.recv(100) == b""

@@ -39,7 +39,7 @@ HALF_BODY = POST + b"Content-Length: 1000\r\n\r\n{"
 @contextmanager
 def running(app: Any):
     """Its port, with the connections of `sointer serve`."""
-    with serve(app, http=server.Connection) as url:
+    with serve(app, http=server.ServerConnection) as url:
         yield int(url.rsplit(":", 1)[1])
 
 
@@ -116,7 +116,7 @@ def test_replies_that_nobody_takes_are_dropped(monkeypatch):
 
 
 def test_of_too_many_connections_the_longest_waiting_go(monkeypatch):
-    monkeypatch.setattr(server.Connection, "max_connections", 20)
+    monkeypatch.setattr(server.ServerConnection, "max_connections", 20)
     with running(create_app(fitted("table"))) as port, ExitStack() as stack:
         silent = [stack.enter_context(connect(port, b"GET" if i % 2 else HALF_BODY)) for i in range(60)]
         assert ask(port) == 200

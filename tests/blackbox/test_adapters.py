@@ -121,9 +121,9 @@ def test_another_threshold_than_one_half_is_said() -> None:
     n_wrong = int((likely != (model.predict(X) == 1)).sum())
     assert n_wrong > 3
     box = as_black_box(model)
-    with pytest.warns(MethodWarning, match=rf"disagree: for {n_wrong} of 60 samples.*method='predict_proba'") as told:
+    with pytest.warns(MethodWarning, match=rf"disagree: for {n_wrong} of 60 samples.*method='predict_proba'") as warned:
         np.testing.assert_array_equal(box(X)[:, 0], model.predict(X))
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(as_black_box(model, method="predict")(X)[:, 0], model.predict(X))

@@ -64,12 +64,12 @@ def test_certain_classes_and_more_classes_than_can_be_kept() -> None:
 def test_a_black_box_returns_labels_and_tells_probabilities_when_asked() -> None:
     model = Segmenter()
     box = BlackBox(model, batch_size=3)
-    X, told = images(8), []
-    table = box(X, on_answer=lambda rows, part: told.append((rows, part)))
+    X, heard = images(8), []
+    table = box(X, on_answer=lambda rows, part: heard.append((rows, part)))
     wanted = model(X).argmax(axis=1).reshape(8, -1)
     assert table.dtype.kind == "i"
     assert (table == wanted).all()
-    assert all((part == wanted[rows]).all() for rows, part in told)
+    assert all((part == wanted[rows]).all() for rows, part in heard)
     labels, soft = box.query(X)
     assert (labels == wanted).all()
     assert soft is not None

@@ -171,10 +171,10 @@ def test_an_interrupt_after_enough_was_learned_leaves_a_usable_explainer_and_say
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         explainer = fit(watched, batch_size=8)
-    (told,) = [w for w in caught if issubclass(w.category, InterruptedFitWarning)]
-    assert f"{explainer.n_queries_} of {BUDGET} planned" in str(told.message)
-    assert f"{explainer.held_out_agreement_:.0%}" in str(told.message)
-    assert told.filename == __file__
+    (warned,) = [w for w in caught if issubclass(w.category, InterruptedFitWarning)]
+    assert f"{explainer.n_queries_} of {BUDGET} planned" in str(warned.message)
+    assert f"{explainer.held_out_agreement_:.0%}" in str(warned.message)
+    assert warned.filename == __file__
     assert explainer.n_queries_ == watched.n_queried < BUDGET
     assert not watched.threads[0].is_alive()
     X = watched.problem.sample(5, random_state=1)

@@ -238,7 +238,7 @@ def test_a_black_box_that_changes_its_mind_is_reported():
 
     with pytest.warns(UnstableBlackBoxWarning, match="something else for the same samples"):
         explainer = tiny(moody, query_budget=700).fit(X)
-    assert any(row["stage"] == "asked twice" and row["same_answers"] < 1 for row in explainer.history_)
+    assert any(row["stage"] == "queried twice" and row["same_outputs"] < 1 for row in explainer.history_)
 
 
 def test_a_budget_that_ends_leaves_a_usable_explainer():
@@ -448,11 +448,11 @@ def test_a_probability_or_number_that_never_changes(value):
         other = chances(batch)[:, 0] if value < 1 else np.asarray(batch)[:, 0]
         return np.column_stack([other, np.full(len(batch), value)])
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         explainer = tiny(model).fit(X)
         explanation = explainer.explain(X[:5], target=1)
-    assert {ConstantOutputWarning} <= {one.category for one in told} <= {ConstantOutputWarning, PoorFitWarning}
+    assert {ConstantOutputWarning} <= {one.category for one in warned} <= {ConstantOutputWarning, PoorFitWarning}
     assert explanation.value.tolist() == [value] * 5
     assert not explanation.needed.any()
     assert np.abs(explanation.effects).max() < 0.1  # of an energy hardly trained

@@ -398,8 +398,8 @@ def test_what_the_model_said_can_be_told(make):
     plain = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3)
     for_plain = explainer.n_explain_queries_
     said = Counting()(X_NORMAL[:6])
-    told = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3, predicted=said)
+    given = explainer.explain(X_NORMAL[:6], target=[0, 1] * 3, predicted=said)
     assert explainer.n_explain_queries_ - for_plain == max(0, for_plain - 6)
-    assert np.array_equal(told.scores, plain.scores)
-    assert told.value.tolist() == plain.value.tolist() == said[np.arange(6), told.target].tolist()
-    assert (plain.value_source, told.value_source) == ("model", "given")
+    assert np.array_equal(given.scores, plain.scores)
+    assert given.value.tolist() == plain.value.tolist() == said[np.arange(6), given.target].tolist()
+    assert (plain.value_source, given.value_source) == ("model", "given")

@@ -254,7 +254,7 @@ def test_the_model_is_queried_to_explain_only(plain):
     _, explainer = plain
     box, new = explainer.black_box_, rows(5, n=7, seed=9)
     before = box.n_queries
-    told = explainer.explain(new, target="t", predicted=labels(new)).paths(n_draws=2)
+    given = explainer.explain(new, target="t", predicted=labels(new)).paths(n_draws=2)
     explainer.explain(new, target="t", query=False).paths(n_draws=2)
     assert box.n_queries == before
     explanation = explainer.explain(new, target="t")
@@ -262,7 +262,7 @@ def test_the_model_is_queried_to_explain_only(plain):
     explanation.paths(n_draws=2)
     assert box.n_queries == before + 7
     assert explanation.value.tolist() == labels(new)[:, 2].tolist()
-    np.testing.assert_array_equal(asked.direct, told.direct)
+    np.testing.assert_array_equal(asked.direct, given.direct)
 
 
 def test_what_was_said_is_what_is_held(plain):
@@ -271,9 +271,9 @@ def test_what_was_said_is_what_is_held(plain):
     said = labels(X[:50])
     lied = said.copy()
     lied[:, :2] = 1 - lied[:, :2]
-    told, untrue = (explainer.explain(X[:50], target="t", predicted=y).paths(n_draws=2) for y in (said, lied))
-    np.testing.assert_array_equal(told.total, untrue.total)
-    assert not np.allclose(told.direct, untrue.direct)
+    given, untrue = (explainer.explain(X[:50], target="t", predicted=y).paths(n_draws=2) for y in (said, lied))
+    np.testing.assert_array_equal(given.total, untrue.total)
+    assert not np.allclose(given.direct, untrue.direct)
 
 
 def test_saved_explainers(plain, tmp_path):

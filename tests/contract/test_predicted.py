@@ -113,9 +113,9 @@ def words():
 def test_the_sign_follows_what_is_told(words):
     X = documents(300, seed=1).toarray()
     rows = sp.csr_array(X[(X[:, 0] == 1) & (X[:, 1] == 0)])
-    told, contradicted = tags(rows), tags(rows)
+    given, contradicted = tags(rows), tags(rows)
     contradicted[:, 0] = 0
-    for_it = words.explain(rows, target="or", predicted=told)
+    for_it = words.explain(rows, target="or", predicted=given)
     against_it = words.explain(rows, target="or", predicted=contradicted)
     assert (for_it.value == 1).all()
     assert (against_it.value == 0).all()
@@ -140,16 +140,16 @@ def test_telling_what_is_expected_anyway_changes_nothing(words):
     X = documents(60, seed=3)
     plain = words.explain(X, target="or", query=False)
     table = np.column_stack([plain.value, words.explain(X, target="but", query=False).value])
-    told = words.explain(X, target="or", predicted=table)
-    assert np.array_equal(plain.scores, told.scores)
-    assert np.array_equal(plain.selected, told.selected)
+    given = words.explain(X, target="or", predicted=table)
+    assert np.array_equal(plain.scores, given.scores)
+    assert np.array_equal(plain.selected, given.selected)
 
 
 def test_any_container_may_hold_it(words):
     X = documents(30, seed=4)
     said = tags(X)
     expected = words.explain(X, target="or", predicted=said)
-    for told in (
+    for given in (
         said.tolist(),
         said.astype(bool),
         said.astype(float),
@@ -157,7 +157,7 @@ def test_any_container_may_hold_it(words):
         sp.csr_array(said),
         torch.from_numpy(said),
     ):
-        assert np.array_equal(words.explain(X, target="or", predicted=told).scores, expected.scores)
+        assert np.array_equal(words.explain(X, target="or", predicted=given).scores, expected.scores)
 
 
 def test_a_frame_in_another_order_is_put_in_order_or_refused(words):
@@ -183,9 +183,9 @@ def test_automatic_k_asks_nothing_and_verify_about_masked_rows_only(words):
         words.explain(X, target="or", k="auto", predicted=said)
         assert not seen
         whole = {row.tobytes() for row in X.toarray()[X.toarray().sum(axis=1) > 10]}
-        told = words.explain(X, target="or", k=1, predicted=said)
+        given = words.explain(X, target="or", k=1, predicted=said)
         assert not seen
-        assert told.verify().n_queries == len(seen) == 40  # masked ones only
+        assert given.verify().n_queries == len(seen) == 40  # masked ones only
         assert not whole & set(seen)
     finally:
         words.black_box_.predict = original
@@ -297,10 +297,10 @@ def test_every_explainer_and_kind(name, kind):
         ).fit(X)
     )
     said, targets = model(new), np.arange(8) % 2
-    told = said[::-1].copy()  # on purpose what the model says about other rows
+    given = said[::-1].copy()  # on purpose what the model says about other rows
     seen.clear()
-    explanation = explainer.explain(new, target=targets, predicted=told)
-    own = told[np.arange(8), targets]
+    explanation = explainer.explain(new, target=targets, predicted=given)
+    own = given[np.arange(8), targets]
     assert explanation.value.tolist() == own.tolist()
     assert explanation.value_source == "given"
     whole = {row.tobytes() for row in new}

@@ -273,7 +273,7 @@ def test_pipelines_of_texts_explain_probabilities_too() -> None:
 @pytest.mark.filterwarnings("default::sointer.errors.MethodWarning")
 def test_fit_says_that_predict_and_probabilities_disagree() -> None:
     strict = FixedThresholdClassifier(LogisticRegression(), threshold=0.9).fit(X, X[:, 0] + X[:, 1] > 0)
-    with pytest.warns(MethodWarning, match=r"disagree: for \d+ of 64 samples") as told:
+    with pytest.warns(MethodWarning, match=r"disagree: for \d+ of 64 samples") as warned:
         explainer = SOInter(strict, **QUICK).fit(X)
-    assert [one.filename for one in told if one.category is MethodWarning] == [__file__]
+    assert [one.filename for one in warned if one.category is MethodWarning] == [__file__]
     assert explainer.outputs_.kind == "binary"

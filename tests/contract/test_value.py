@@ -322,10 +322,10 @@ def test_paths_query_nothing(explainers):
 def test_only_what_the_model_predicted_is_said_to_be_so(explainers):
     pytest.importorskip("matplotlib").use("Agg")
     explainer, X = explainers["labels"], rows(6)
-    told = explainer.explain(X, 0)
+    explained = explainer.explain(X, 0)
     given = explainer.explain(X, 0, predicted=parity(X))
     guessed = explainer.explain(X, 0, query=False)
-    for one in (told, given):
+    for one in (explained, given):
         assert "the model predicts" in one.plot(0).figure.get_suptitle()
         assert "the model predicts" in one._repr_html_()
         assert "not queried" not in one._repr_html_()
@@ -336,10 +336,10 @@ def test_only_what_the_model_predicted_is_said_to_be_so(explainers):
     assert "<th>expected</th>" in guessed._repr_html_()
     assert "of expected values" in repr(guessed)
     assert guessed.plot(kind="summary").get_legend().get_title().get_text() == "expected value of y0"
-    assert told.plot(kind="summary").get_legend().get_title().get_text() == "value of y0"
-    assert told.to_frame().columns.tolist()[:4] == ["sample", "target", "value", "value_source"]
+    assert explained.plot(kind="summary").get_legend().get_title().get_text() == "value of y0"
+    assert explained.to_frame().columns.tolist()[:4] == ["sample", "target", "value", "value_source"]
     assert set(guessed.to_frame()["value_source"]) == {"expected"}
-    assert not hasattr(told, "expected")
+    assert not hasattr(explained, "expected")
 
 
 def test_summary_counts_by_value(explainers):

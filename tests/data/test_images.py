@@ -15,8 +15,7 @@ from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import BlackBoxError, InputError, LoadError
-from sointer.masking.build import make_removal
-from sointer.masking.removal import Removal
+from sointer.masking.build import make_removal, restore_removal
 
 rng = np.random.default_rng(0)
 BYTES = rng.integers(0, 256, size=(5, 3, 4, 6)).astype(np.uint8)
@@ -333,7 +332,7 @@ def test_blur_is_a_gaussian_of_an_eighth_of_the_height(images) -> None:
     alone = np.concatenate([removal.apply(data[[i]], keep[[i]], rng) for i in range(len(data))])
     np.testing.assert_array_equal(alone, made)
     metadata, arrays = removal.state()
-    again = Removal.from_state(json.loads(json.dumps(metadata)), arrays)
+    again = restore_removal(json.loads(json.dumps(metadata)), arrays)
     np.testing.assert_array_equal(again.apply(data, keep, rng), made)
     assert removal.references(3, rng).shape == (1, data.shape[1])
 
@@ -391,7 +390,7 @@ def test_a_function_is_given_images() -> None:
     np.testing.assert_allclose(made, np.where(keep, data, 1 - data))
     assert seen == [(UNIT.shape, UNIT.shape, bool)]
     metadata, arrays = removal.state()
-    again = Removal.from_state(json.loads(json.dumps(metadata)), arrays, function=negative)
+    again = restore_removal(json.loads(json.dumps(metadata)), arrays, function=negative)
     np.testing.assert_array_equal(again.apply(data, keep, rng), made)
     flat = make_removal(lambda x, keep, rng: x.reshape(len(x), -1), data, form)
     with pytest.raises(InputError, match=r"expected numbers of shape \(5, 2, 4, 6\)"):

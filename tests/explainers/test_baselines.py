@@ -133,7 +133,7 @@ def test_random_hits_as_often_as_chance():
     assert np.mean(np.all(other == explainer.explain(rows, target=0).mask, axis=1)) < 0.2
 
 
-def test_equal_scores_are_ranked_by_lot_not_by_column():
+def test_equal_scores_are_ranked_at_random_not_by_column():
     explainer = silent(KernelShap, linear, k=1, n_samples=50)
     first = explainer.explain(np.random.default_rng(3).normal(size=(60, 5)), target=2)
     assert (first.scores == 0).all()

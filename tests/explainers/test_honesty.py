@@ -198,9 +198,9 @@ def test_explaining_far_rows_warns_once_and_says_how_many(explainer):
         explanation = explainer.explain(rows, target=1)
     mixed = rows.copy()
     mixed[:7] += 50
-    with pytest.warns(FarInputWarning, match="7 of 50 rows lie far") as told:
+    with pytest.warns(FarInputWarning, match="7 of 50 rows lie far") as warned:
         far = explainer.explain(mixed, target=1).far
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in warned] == [__file__]
     assert far[:7].all()
     assert np.array_equal(far, explainer.distance(mixed) > 1)
     assert np.array_equal(explanation.far, explanation.distance > 1)
@@ -236,9 +236,9 @@ def test_streams_and_reports_say_it_once(explainer, tmp_path):
     pytest.importorskip("pyarrow")
     rows = np.random.default_rng(4).normal(size=(40, 4))
     rows[::4] += 50
-    with pytest.warns(FarInputWarning, match="10 of 40 rows") as told:
+    with pytest.warns(FarInputWarning, match="10 of 40 rows") as warned:
         stream_explain(explainer, rows, tmp_path / "why.parquet", target="all", chunk_rows=7)
-    assert len([warning for warning in told if warning.category is FarInputWarning]) == 1
+    assert len([warning for warning in warned if warning.category is FarInputWarning]) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", FarInputWarning)
         page = explainer.report(rows, tmp_path / "why.html", paths=False).read_text()

@@ -217,9 +217,9 @@ def test_constant_pixels_are_usual_and_constant_masks_are_not(make) -> None:
         make(lambda images: images[:, 0] > 128).fit(framed)
     with pytest.warns(ConstantOutputWarning, match="no pixel of the masks ever changed in 40 predictions"):
         make(lambda images: images[:, 0] < 0).fit(framed)
-    with pytest.warns((ConstantFeatureWarning, ConstantOutputWarning)) as told:
+    with pytest.warns((ConstantFeatureWarning, ConstantOutputWarning)) as reported:
         make().fit(np.repeat(IMAGES[:1], 20, axis=0))
-    assert {warning.category for warning in told} == {ConstantFeatureWarning, ConstantOutputWarning}
+    assert {warning.category for warning in reported} == {ConstantFeatureWarning, ConstantOutputWarning}
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_nearest_pixels_are_for_images() -> None:
 
 def test_numbers_and_classes_as_masks(make) -> None:
     numbers = make(lambda images: np.roll(images[:, 1], 2, axis=2) * 3.5 - 7).fit(IMAGES)
-    told = np.roll(IMAGES[:3, 1], 2, axis=2) * 3.5 - 7
-    explanation = numbers.explain(IMAGES[:3], target=[(2, 4), BOX, BOX], predicted=told)
-    expected = [told[0, 2, 4], told[1, 1:3, 2:5].mean(), told[2, 1:3, 2:5].mean()]
+    reported = np.roll(IMAGES[:3, 1], 2, axis=2) * 3.5 - 7
+    explanation = numbers.explain(IMAGES[:3], target=[(2, 4), BOX, BOX], predicted=reported)
+    expected = [reported[0, 2, 4], reported[1, 1:3, 2:5].mean(), reported[2, 1:3, 2:5].mean()]
     np.testing.assert_allclose(explanation.value.astype(float), expected, rtol=1e-4, atol=1e-3)
     words = np.array(["sky", "grass", "horse"])
     classes = make(lambda images: words[images[:, 1] // 86]).fit(IMAGES)

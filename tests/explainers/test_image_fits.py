@@ -14,7 +14,7 @@ import sointer
 from quick import QUICK
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.errors import BudgetWarning, FewImagesWarning, PoorFitWarning
-from sointer.explainers.fit_warnings import learned_of_images
+from sointer.explainers.fitting import learned_of_images
 from sointer.training.energy import Quality
 
 AWAY = 9

@@ -270,8 +270,8 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     metadata = json.loads(made.stdout)
     assert metadata["outputs"] == OUTPUTS
     assert metadata["k"] == "auto"
-    told = run(app, ["explain", "why", *the_model, "--target=all", "--out=why.csv", "--quiet"])
-    assert told.exit_code == 0, told.output
+    ran = run(app, ["explain", "why", *the_model, "--target=all", "--out=why.csv", "--quiet"])
+    assert ran.exit_code == 0, ran.output
     table = pd.read_csv("why.csv")
     assert set(table["target"]) <= set(OUTPUTS)
     said = model(pd.read_csv("X.csv"))

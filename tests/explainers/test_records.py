@@ -14,7 +14,7 @@ import sointer
 from quick import FRAME, IMAGES, SENTENCES, SPARSE, TABLE, TAUGHT, TEXTS, labels, quick_explainer, quick_fit
 from sointer.errors import InputError, LoadError
 from sointer.explainers.baselines import Random
-from sointer.explainers.recording import record_digest
+from sointer.explainers.records import record_digest
 from sointer.io.stream import stream_explain
 
 DATA = {"table": TABLE, "frame": FRAME, "sparse": SPARSE, "images": IMAGES, "texts": TEXTS, "groups": TABLE}

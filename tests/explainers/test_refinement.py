@@ -26,14 +26,14 @@ class Confirming:
 
     def __init__(self, *needed: int) -> None:
         self.needed = list(needed)
-        self.asked: dict[int, list[tuple[int, ...]]] = {}
+        self.queried: dict[int, list[tuple[int, ...]]] = {}
         self.n_draws: list[int] = []
 
     def agreement(self, keep_units, targets, *, rows, n_draws, seed):
         assert len(keep_units) == len(targets) == len(rows) == len(set(rows.tolist()))
         self.n_draws.append(n_draws)
         for row, keep in zip(rows.tolist(), keep_units, strict=True):
-            self.asked.setdefault(row, []).append(tuple(np.flatnonzero(keep)))
+            self.queried.setdefault(row, []).append(tuple(np.flatnonzero(keep)))
         return keep_units[:, self.needed].all(axis=1).astype(float)
 
 
@@ -41,16 +41,14 @@ def no_idea(rows, keep):
     return np.zeros(len(rows))
 
 
-def refined(source, ranking, *, likely=no_idea, k=2, n_questions=10, n_draws=1, seed=0, scores=None):
+def refined(source, ranking, *, likely=no_idea, k=2, n_queries=10, n_draws=1, seed=0, scores=None):
     if scores is None:
         scores = np.zeros(ranking.shape, dtype=np.float32)
         for i, order in enumerate(ranking):
             allowed = order[order >= 0]
             scores[i, allowed] = np.linspace(1.0, 0.0, len(allowed))
     targets = np.zeros(len(ranking), dtype=np.int64)
-    return refine_ranking(
-        source, likely, ranking, scores, targets, k, n_questions=n_questions, n_draws=n_draws, seed=seed
-    )
+    return refine_ranking(source, likely, ranking, scores, targets, k, n_queries=n_queries, n_draws=n_draws, seed=seed)
 
 
 IN_ORDER = np.tile(np.arange(8), (5, 1))
@@ -62,18 +60,18 @@ IN_ORDER = np.tile(np.arange(8), (5, 1))
 def test_confirmed_rankings_stay_and_cost_one_question():
     source = Confirming(0, 1)
     assert np.array_equal(refined(source, IN_ORDER), IN_ORDER)
-    assert {row: asked for row, asked in source.asked.items()} == {row: [(0, 1)] for row in range(5)}
+    assert {row: queried for row, queried in source.queried.items()} == {row: [(0, 1)] for row in range(5)}
 
 
 def test_a_planted_better_selection_is_found():
     source = Confirming(3)
-    found = refined(source, IN_ORDER, n_questions=30)
+    found = refined(source, IN_ORDER, n_queries=30)
     assert (found[:, :2] == 3).any(axis=1).all()
-    assert all(len(asked) <= 30 for asked in source.asked.values())
+    assert all(len(queried) <= 30 for queried in source.queried.values())
     for row, order in enumerate(found):
         assert sorted(order) == list(range(8))
-        assert source.asked[row][-1] == tuple(sorted(order[:2]))
-        assert all(3 not in earlier for earlier in source.asked[row][:-1])
+        assert source.queried[row][-1] == tuple(sorted(order[:2]))
+        assert all(3 not in earlier for earlier in source.queried[row][:-1])
 
 
 def test_what_the_energy_finds_likely_is_asked_first():
@@ -85,46 +83,46 @@ def test_what_the_energy_finds_likely_is_asked_first():
         return keep[:, 5].astype(float)
 
     source = Confirming(5)
-    found = refined(source, IN_ORDER, likely=knows, n_questions=2)
+    found = refined(source, IN_ORDER, likely=knows, n_queries=2)
     reached = (found[:, :2] == 5).any(axis=1)
     assert reached.sum() >= 3  # only if no variation held unit 5 was it not asked about
     assert len(asked_of_energy) == 5
-    assert all(len(asked) == 2 for asked in source.asked.values())
+    assert all(len(queried) == 2 for queried in source.queried.values())
 
 
 def test_what_cannot_be_confirmed_stays_as_it_was():
     source = Confirming(0, 1, 2)  # of two units, never
-    found = refined(source, IN_ORDER, n_questions=7)
+    found = refined(source, IN_ORDER, n_queries=7)
     assert np.array_equal(found, IN_ORDER)
-    assert all(1 < len(asked) <= 7 for asked in source.asked.values())
+    assert all(1 < len(queried) <= 7 for queried in source.queried.values())
 
 
 def test_only_unconfirmed_rows_are_asked_again():
     ranking = IN_ORDER.copy()
     ranking[2] = ranking[2, ::-1]
     source = Confirming(7)
-    found = refined(source, ranking, n_questions=4)
-    assert len(source.asked[2]) == 1
+    found = refined(source, ranking, n_queries=4)
+    assert len(source.queried[2]) == 1
     assert np.array_equal(found[2], ranking[2])
-    assert all(1 < len(source.asked[row]) <= 4 for row in (0, 1, 3, 4))
+    assert all(1 < len(source.queried[row]) <= 4 for row in (0, 1, 3, 4))
 
 
-@pytest.mark.parametrize(("n_questions", "n_rounds"), [(4, 0), (5, 1), (9, 1), (10, 2), (24, 4)])
-def test_random_removal_takes_several_questions_at_a_time(n_questions, n_rounds):
+@pytest.mark.parametrize(("n_queries", "n_rounds"), [(4, 0), (5, 1), (9, 1), (10, 2), (24, 4)])
+def test_random_removal_takes_several_questions_at_a_time(n_queries, n_rounds):
     source = Confirming(0, 1, 2)
-    refined(source, IN_ORDER, n_questions=n_questions, n_draws=5)
+    refined(source, IN_ORDER, n_queries=n_queries, n_draws=5)
     assert source.n_draws == [5] * n_rounds
-    assert all(5 * len(asked) <= n_questions for asked in source.asked.values())
+    assert all(5 * len(queried) <= n_queries for queried in source.queried.values())
 
 
 def test_units_that_cannot_be_chosen_are_never_proposed():
     ranking = np.array([[4, 1, 6, -1, -1, -1, -1, -1], [2, -1, -1, -1, -1, -1, -1, -1]])
     source = Confirming(0)
-    found = refined(source, ranking, n_questions=20)
+    found = refined(source, ranking, n_queries=20)
     assert np.array_equal(found, ranking)
-    assert set().union(*source.asked[0]) <= {1, 4, 6}
-    assert set(source.asked[1]) == {(2,)}
-    better = refined(Confirming(6), ranking[:1], n_questions=20)
+    assert set().union(*source.queried[0]) <= {1, 4, 6}
+    assert set(source.queried[1]) == {(2,)}
+    better = refined(Confirming(6), ranking[:1], n_queries=20)
     assert 6 in better[0, :2]
     assert sorted(better[0, :3]) == [1, 4, 6]
     assert (better[0, 3:] == -1).all()
@@ -132,21 +130,21 @@ def test_units_that_cannot_be_chosen_are_never_proposed():
 
 def test_the_same_seed_asks_the_same_questions():
     sources = [Confirming(6, 7) for _ in range(2)]
-    found = [refined(source, IN_ORDER, n_questions=9, seed=1) for source in sources]
+    found = [refined(source, IN_ORDER, n_queries=9, seed=1) for source in sources]
     assert np.array_equal(found[0], found[1])
-    assert sources[0].asked == sources[1].asked
+    assert sources[0].queried == sources[1].queried
 
 
 def test_no_selection_is_asked_about_twice():
     source = Confirming(0, 1, 2)
-    refined(source, IN_ORDER, likely=lambda rows, keep: keep[:, 0] + 0.5 * keep[:, 1], n_questions=6)
-    assert all(len(set(asked)) == len(asked) for asked in source.asked.values())
+    refined(source, IN_ORDER, likely=lambda rows, keep: keep[:, 0] + 0.5 * keep[:, 1], n_queries=6)
+    assert all(len(set(queried)) == len(queried) for queried in source.queried.values())
 
 
 def test_a_row_with_nothing_to_choose_from():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = refined(Confirming(0), np.full((1, 8), -1), n_questions=3)
+        found = refined(Confirming(0), np.full((1, 8), -1), n_queries=3)
     assert (found == -1).all()
 
 
@@ -214,23 +212,23 @@ def test_refinement_confirms_more_and_loses_nothing(poor):
     assert shares[-1] > shares[0] + 0.15
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("is_given", [True, False])
 @pytest.mark.parametrize("refine", [1, 2, 6])
-def test_questions_are_counted_and_limited(poor, told, refine):
+def test_questions_are_counted_and_limited(poor, is_given, refine):
     X = positive_rows(12)
     model = poor.model
-    predicted = Tags()(X) if told else None
+    predicted = Tags()(X) if is_given else None
     total = 0
     for i in range(X.shape[0]):
         before, counted_before = model.n_rows, poor.n_explain_queries_
-        poor.explain(X[[i]], target=0, predicted=predicted[[i]] if told else None, refine=refine)
-        asked = model.n_rows - before
-        assert 1 <= asked - (not told) <= refine  # one more for what the model predicts, unless it was given
-        assert poor.n_explain_queries_ - counted_before == asked
-        total += asked
+        poor.explain(X[[i]], target=0, predicted=predicted[[i]] if is_given else None, refine=refine)
+        queried = model.n_rows - before
+        assert 1 <= queried - (not is_given) <= refine  # one more for what the model predicts, unless it was given
+        assert poor.n_explain_queries_ - counted_before == queried
+        total += queried
     before = model.n_rows
     explanation = poor.explain(X, target=0, predicted=predicted, refine=refine)
-    assert model.n_rows - before <= 12 * (refine + (not told))
+    assert model.n_rows - before <= 12 * (refine + (not is_given))
     if refine <= 2:
         assert model.n_rows - before == total
     assert total > 12 or refine == 1
@@ -331,15 +329,15 @@ def marginal():
         ).fit(np.random.default_rng(0).normal(size=(80, 6)))
 
 
-@pytest.mark.parametrize(("refine", "told", "most"), [(3, False, 1), (6, False, 6), (5, True, 5), (32, True, 30)])
-def test_random_removal_is_limited_too(marginal, refine, told, most):
+@pytest.mark.parametrize(("refine", "is_given", "most"), [(3, False, 1), (6, False, 6), (5, True, 5), (32, True, 30)])
+def test_random_removal_is_limited_too(marginal, refine, is_given, most):
     X = np.random.default_rng(1).normal(size=(20, 6))
     for i in range(20):
         before = marginal.model.n_rows
-        marginal.explain(X[[i]], target=0, predicted=Sign()(X[[i]]) if told else None, refine=refine)
-        asked = marginal.model.n_rows - before
-        assert asked <= most <= refine
-        assert (asked - (not told)) % N_DRAWS == 0
+        marginal.explain(X[[i]], target=0, predicted=Sign()(X[[i]]) if is_given else None, refine=refine)
+        queried = marginal.model.n_rows - before
+        assert queried <= most <= refine
+        assert (queried - (not is_given)) % N_DRAWS == 0
 
 
 def test_random_removal_finds_what_decides(marginal):

@@ -238,10 +238,12 @@ def test_the_same_seed_gives_the_same_explainer(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(one.scores, two.scores)
 
 
-def test_an_energy_that_also_learns_from_imagined_answers_finds_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_energy_that_also_learns_from_pseudo_labelled_queries_finds_the_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from sointer.training import sequences as training
 
-    for name, value in {"MIN_IMAGINED_FROM": 1000, "MIN_STEPS": 120}.items():
+    for name, value in {"MIN_PSEUDO_FROM": 1000, "MIN_STEPS": 120}.items():
         monkeypatch.setattr(training, name, value)
     queried: list[int] = []
 
@@ -256,10 +258,10 @@ def test_an_energy_that_also_learns_from_imagined_answers_finds_the_tokens(monke
     assert exact(CHAIN, explainer.explain(CHAIN.sequences(30, 6, seed=9))) >= 0.93
 
 
-def test_imagined_queries_may_hold_tokens_that_no_query_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pseudo_labelled_queries_may_hold_tokens_that_no_query_held(monkeypatch: pytest.MonkeyPatch) -> None:
     from sointer.training import sequences as training
 
-    for name, value in {"MIN_IMAGINED_FROM": 300, "MIN_STEPS": 20}.items():
+    for name, value in {"MIN_PSEUDO_FROM": 300, "MIN_STEPS": 20}.items():
         monkeypatch.setattr(training, name, value)
     numbers = itertools.count()
     explainer = SequenceExplainer(

@@ -172,9 +172,9 @@ def test_the_command_line_takes_a_function_of_strings(tmp_path, monkeypatch) -> 
     assert done.exit_code == 0
     assert "those that matter of 5 words" in done.output
     assert "next: sointer explain why --data FILE --text 'said' --target 'warm'" in done.output
-    told = CliRunner().invoke(build_app(), ["info", "why"]).output
-    assert "of 5 words:" in told
-    assert " texts in fit" in told
+    reported = CliRunner().invoke(build_app(), ["info", "why"]).output
+    assert "of 5 words:" in reported
+    assert " texts in fit" in reported
     arguments = ["explain", "why", "--text", "said", "--data", "texts.csv", "-t", "wet", "--out", "why.csv"]
     done = CliRunner().invoke(build_app(), [*arguments, "--model", "strings_model:predict", "--verify", "7"])
     assert done.exit_code == 0

@@ -13,7 +13,7 @@ from sointer.data.outputs import Outputs
 from sointer.errors import InputError, MissingExtraError, QueryBudgetExceeded
 from sointer.explainers.baselines.invase import Invase, PackageSelector, selector_loss
 from sointer.explainers.baselines.trained import HideAndSeek, graded, hide, losses, mixed_rows, size_penalty
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups
 from sointer.metrics.ground_truth import exact_match
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
@@ -169,7 +169,7 @@ def test_as_many_rows_are_queried_as_the_budget_says(budget):
 
 
 def test_mixed_rows_take_units_whole():
-    groups = Groups.build({"pair": [0, 1]}, list("abcdef"), np.arange(6))
+    groups = make_groups({"pair": [0, 1]}, list("abcdef"), np.arange(6))
     rows = mixed_rows(X, 300, groups, np.random.default_rng(0))
     pairs = {tuple(row[:2]) for row in X}
     assert all(tuple(row[:2]) in pairs for row in rows)

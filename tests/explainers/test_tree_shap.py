@@ -162,9 +162,9 @@ def test_the_column_that_decides_ranks_first():
     assert np.mean(explainer.explain(ROWS, 0).selected == 4) > 0.95
     assert np.mean(explainer.explain(ROWS, 1).selected == 1) > 0.95
     assert explainer.n_explain_queries_ == 2 * len(ROWS)
-    told = TreeShap(forest, k=1, random_state=0).fit(X)
-    told.explain(ROWS, 0, predicted=forest.predict(ROWS))
-    assert told.n_explain_queries_ == 0
+    given = TreeShap(forest, k=1, random_state=0).fit(X)
+    given.explain(ROWS, 0, predicted=forest.predict(ROWS))
+    assert given.n_explain_queries_ == 0
 
 
 def test_frames_sparse_rows_texts_and_groups():

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sointer.interpreter.localities import MAX_DEPTH, MAX_OTHERS_KEPT, MIN_TESTS, TargetData
-from sointer.interpreter.nodes import Node, complete_node, leaves, prune_unconfirmed
 from sointer.interpreter.splits import (
     MAX_CONDITIONS,
     MIN_REDRAWS,
@@ -35,6 +34,7 @@ from sointer.interpreter.tables import (
     own_columns,
     suffices,
 )
+from sointer.interpreter.trees import Node, complete_node, leaves, prune_unconfirmed
 from sointer.training.table_interpreter import share_checks
 
 N_UNITS = 6

@@ -7,7 +7,7 @@ import torch
 from sointer.data.sequences import ABSENT
 from sointer.energy.chain import ChainEnergy
 from sointer.interpreter import sequence
-from sointer.interpreter.sequence import ChainReader, Selected, Size, best_path
+from sointer.interpreter.sequence import ChainReader, Selected, SelectionSize, best_path
 
 
 def reader(n_labels: int, window: int) -> ChainReader:
@@ -36,10 +36,10 @@ def test_table_equals_masking_one_by_one(n: int, n_labels: int, window: int) -> 
 def test_long_sequences_are_taken_apart_like_short_ones(monkeypatch: pytest.MonkeyPatch, near_share: float) -> None:
     read, rng = reader(3, 1), np.random.default_rng(0)
     ids, codes = rng.integers(2, 12, (3, 7)), rng.integers(0, 3, (3, 7))
-    short = read.select(ids, codes, Size(k=7))
+    short = read.select(ids, codes, SelectionSize(k=7))
     for name, value in {"MAX_TABLE": 5, "SEGMENT": 7, "MAX_CANDIDATES": 7, "NEAR_SHARE": near_share}.items():
         monkeypatch.setattr(sequence, name, value)
-    long = read.select(ids, codes, Size(k=7))
+    long = read.select(ids, codes, SelectionSize(k=7))
     np.testing.assert_array_equal(long.ranking, short.ranking)
     np.testing.assert_allclose(long.probability, short.probability, atol=2e-5)
 
@@ -55,8 +55,8 @@ def test_a_segment_is_a_table_with_all_others_absent() -> None:
         np.testing.assert_allclose(table[:, :, code], np.take_along_axis(p, codes[:, :, None], 2)[:, :, 0], atol=2e-5)
 
 
-@pytest.mark.parametrize("size", [Size(k=2), Size(0.6), Size(0.9)], ids=str)
-def test_the_best_set_of_a_size_comes_first_and_the_path_goes_through_it(size: Size) -> None:
+@pytest.mark.parametrize("size", [SelectionSize(k=2), SelectionSize(0.6), SelectionSize(0.9)], ids=str)
+def test_the_best_set_of_a_size_comes_first_and_the_path_goes_through_it(size: SelectionSize) -> None:
     table = np.random.default_rng(3).random((2, 4, 16)).astype(np.float32)
     ranking, sizes, probability = best_path(table, size)
     for t, kept in enumerate(table.reshape(8, 16)):
@@ -76,15 +76,15 @@ def test_scores_follow_the_ranking_and_sizes_the_level() -> None:
     probability = np.array([[0.2, 0.9, 0.7, 0.999]], dtype=np.float32)
     found = Selected.of_path(np.array([[2, 0, 1]]), np.array([1]), probability)
     assert (np.diff(found.scores[0][[2, 0, 1]]) <= 0).all()
-    assert Size(0.8).of(probability).tolist() == [1]
-    assert Size(0.95).of(probability).tolist() == [3]
-    assert Size(k=9).of(probability).tolist() == [3]
+    assert SelectionSize(0.8).of(probability).tolist() == [1]
+    assert SelectionSize(0.95).of(probability).tolist() == [3]
+    assert SelectionSize(k=9).of(probability).tolist() == [3]
     unsure = np.array([[0.2, 0.59, 0.6]], dtype=np.float32)
-    assert Size(0.95).of(unsure).tolist() == [1]  # not even all tokens keep 95 %
+    assert SelectionSize(0.95).of(unsure).tolist() == [1]  # not even all tokens keep 95 %
 
 
 def test_where_the_energy_expects_another_label_tokens_are_selected_all_the_same() -> None:
     probability = np.array([[0.2, 0.6, 0.9, 0.05]], dtype=np.float32)  # of the model's label, with 0, 1, ... tokens
-    assert Size(0.95).of(probability).tolist() == [2]
+    assert SelectionSize(0.95).of(probability).tolist() == [2]
     surely = np.array([[0.2, 0.6, 0.99, 0.05]], dtype=np.float32)
-    assert Size(0.95).of(surely).tolist() == [2]
+    assert SelectionSize(0.95).of(surely).tolist() == [2]

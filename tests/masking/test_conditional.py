@@ -15,7 +15,7 @@ from sointer.config import TrainingConfig
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 from sointer.explainers.baselines.lime_and_shap import KernelShap, ShapleySampling
-from sointer.masking.build import make_removal
+from sointer.masking.build import make_removal, restore_removal
 from sointer.masking.conditional import N_NEAREST, row_hashes
 from sointer.masking.removal import MAX_BACKGROUND_ROWS, Removal
 
@@ -362,10 +362,10 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match="'marginal', 'conditional', 'nan', 'blur'"):
         make_removal("neighbours", data, InputFormat.infer(data))
     meta, arrays = removal.state()
-    back = Removal.from_state(json.loads(json.dumps(meta)), arrays)
+    back = restore_removal(json.loads(json.dumps(meta)), arrays)
     keep = rng.random(data.shape) < 0.5
     a, b = (one.apply(data, keep, np.random.default_rng(1)) for one in (removal, back))
     np.testing.assert_array_equal(a, b)
     del arrays["scale"]
     with pytest.raises(LoadError, match="scale"):
-        Removal.from_state(meta, arrays)
+        restore_removal(meta, arrays)

@@ -13,8 +13,7 @@ import pytest
 from sointer import Patches, Superpixels
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, MissingExtraError
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal, restore_groups
 from sointer.masking.selection import allowed_units
 from sointer.masking.superpixels import merge_smallest
 
@@ -23,7 +22,7 @@ rng = np.random.default_rng(0)
 
 def build(spec, images):
     form = InputFormat.infer(images)
-    return Groups.build(spec, form.feature_names, form.column_feature, form), form.encode(images)
+    return make_groups(spec, form.feature_names, form.column_feature, form), form.encode(images)
 
 
 def halves(n=4, channels=3, height=12, width=16, scale=1.0):
@@ -35,7 +34,7 @@ def halves(n=4, channels=3, height=12, width=16, scale=1.0):
 
 
 def through_json(groups):
-    return Groups.from_json(json.loads(json.dumps(groups.to_json())))
+    return restore_groups(json.loads(json.dumps(groups.to_json())))
 
 
 # --- patches ------------------------------------------------------------------------------------------------

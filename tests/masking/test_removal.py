@@ -13,8 +13,8 @@ from scipy import sparse
 
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
-from sointer.masking.build import make_removal
-from sointer.masking.removal import MAX_BACKGROUND_ROWS, Removal
+from sointer.masking.build import make_removal, restore_removal
+from sointer.masking.removal import MAX_BACKGROUND_ROWS
 
 data = np.random.default_rng(0).normal(size=(50, 4))
 data[:, 3] = 7.0
@@ -167,7 +167,7 @@ def test_state_restores_the_same_removal(spec: object, layout: object) -> None:
     removal = make_removal(spec, layout(data), plain)  # type: ignore[operator]
     meta, arrays = removal.state()
     function = halve if spec is halve else None
-    back = Removal.from_state(json.loads(json.dumps(meta)), arrays, function=function)
+    back = restore_removal(json.loads(json.dumps(meta)), arrays, function=function)
     keep = np.random.default_rng(0).random(data.shape) < 0.5
     a, b = (one.apply(data, keep, np.random.default_rng(5)) for one in (removal, back))
     np.testing.assert_array_equal(a, b)
@@ -176,11 +176,11 @@ def test_state_restores_the_same_removal(spec: object, layout: object) -> None:
 
 
 def test_a_function_must_be_given_again() -> None:
-    back = Removal.from_state(*make_removal(halve, data, plain).state())
+    back = restore_removal(*make_removal(halve, data, plain).state())
     with pytest.raises(LoadError, match=r"'halve'.*removal="):
         back.apply(data, np.ones(data.shape, bool), np.random.default_rng(0))
     with pytest.raises(LoadError, match="incomplete"):
-        Removal.from_state({}, {})
+        restore_removal({}, {})
 
 
 def test_the_background_is_bounded_and_repeatable() -> None:

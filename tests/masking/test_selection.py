@@ -53,7 +53,7 @@ class Counter:
     def __init__(self, ranking: np.ndarray, needed: list[int], partial: float = 0.8) -> None:
         self.ranking, self.needed, self.partial = ranking, np.array(needed), partial
         self.n_calls = 0
-        self.asked: list[tuple[int, int]] = []
+        self.queried: list[tuple[int, int]] = []
 
     def agreement(self, keep: np.ndarray, targets: np.ndarray, *, rows: Any, n_draws: int, seed: int) -> np.ndarray:
         assert len(keep) == len(targets) == len(rows)
@@ -64,7 +64,7 @@ class Counter:
         for mask, row in zip(keep, rows, strict=True):
             size = int(mask.sum())
             assert set(np.flatnonzero(mask)) == set(self.ranking[row][:size])  # always a prefix
-            self.asked.append((int(row), size))
+            self.queried.append((int(row), size))
             answers.append(1.0 if size >= self.needed[row] else self.partial)
         return np.array(answers)
 
@@ -83,7 +83,7 @@ def test_the_smallest_prefix_is_found_in_few_calls(n_units: int) -> None:
     sizes, source = find(ranking, needed)
     assert sizes == needed
     assert source.n_calls <= 2 * math.ceil(math.log2(n_units + 1)) + 1
-    assert len(set(source.asked)) == len(source.asked)  # no question is asked twice
+    assert len(set(source.queried)) == len(source.queried)  # no question is asked twice
 
 
 def test_a_row_that_is_never_confirmed_keeps_everything() -> None:
@@ -96,13 +96,13 @@ def test_only_units_that_may_be_chosen_are_counted() -> None:
     ranking = np.array([[2, 0, 1, -1, -1], [4, -1, -1, -1, -1]])
     sizes, source = find(ranking, [3, 1])
     assert sizes == [3, 1]
-    assert max(size for _, size in source.asked) == 3
+    assert max(size for _, size in source.queried) == 3
 
 
 def test_easy_rows_are_not_asked_again() -> None:
     ranking = np.tile(np.arange(64), (3, 1))
     _, source = find(ranking, [1, 1, 64])
-    assert [row for row, _ in source.asked].count(0) == 1
+    assert [row for row, _ in source.queried].count(0) == 1
 
 
 @pytest.mark.parametrize("n", [1, 3, 6, 7, 24, 25, None])
@@ -123,16 +123,16 @@ def test_a_short_ranking_is_the_beginning_of_the_whole_one(n, n_units):
 
 
 def test_the_energy_confirms_where_it_is_sure_enough() -> None:
-    asked = []
+    queried = []
 
     def likely(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        asked.append((rows.tolist(), keep.tolist()))
+        queried.append((rows.tolist(), keep.tolist()))
         return np.log(np.array([0.89, 0.91]))
 
     keep = np.array([[True, False], [False, True]])
     confirms = EnergyConfirms(likely)
     assert confirms.agreement(keep, np.zeros(2, int), rows=np.array([4, 7]), n_draws=9, seed=3).tolist() == [0.0, 1.0]
-    assert asked == [([4, 7], keep.tolist())]  # once, however many draws
+    assert queried == [([4, 7], keep.tolist())]  # once, however many draws
     assert EnergyConfirms(likely, least=0.5).agreement(
         keep, np.zeros(2, int), rows=np.array([4, 7]), n_draws=1, seed=0
     ).tolist() == [1.0, 1.0]

@@ -15,7 +15,7 @@ from sointer.errors import InputError, MissingExtraError
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.invase import DEFAULTS
 from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime
-from sointer.metrics.evaluation import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_questions, evaluate
+from sointer.metrics.evaluation import N_PAIRED_DRAWS, TARGETS_PER_ROW, choose_cases, evaluate
 from sointer.metrics.faithfulness import keep_and_delete
 from sointer.zoo.planted_segmenters import WindowSegmenter
 from sointer.zoo.segmenter import random_scenes
@@ -174,7 +174,7 @@ def test_of_many_outputs_some_are_asked_about_and_half_of_them_are_unusual():
 
     explainer = Random(tags, k=1, random_state=0).fit(X)
     answers = tags(X[:60])
-    row, target = choose_questions(answers, explainer, list(range(20)), rng)
+    row, target = choose_cases(answers, explainer, list(range(20)), rng)
     assert len(row) == len(target) == 60 * TARGETS_PER_ROW
     for i in range(60):
         chosen = target[row == i]

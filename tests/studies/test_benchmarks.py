@@ -206,7 +206,7 @@ def test_packages_draw_the_same_in_every_run(method, image_subject, modules, glo
     assert np.array_equal(*found)
 
 
-def test_equal_weights_are_ranked_by_lot(table_subject, modules):
+def test_equal_weights_are_ranked_at_random(table_subject, modules):
     class Blind(modules.packages.Package):
         def weights(self, index, outputs):
             return np.zeros((len(outputs), 6))

@@ -60,8 +60,8 @@ def test_rows_of_our_methods_are_marked_and_those_of_others_are_not(tmp_path):
 
 def test_pages_say_when_rows_are_of_an_earlier_version(monkeypatch):
     monkeypatch.setattr(method, "recorded", lambda: {"versions": {"tables": 3, "paper": 1}})
-    rival, old, new = {"method": "Lime"}, {"method": "SOInter", "made_by": "tables 2"}, {"made_by": "tables 3"}
-    assert method.freshness("a/b", [rival, new], "tables") == (
+    baseline, old, new = {"method": "Lime"}, {"method": "SOInter", "made_by": "tables 2"}, {"made_by": "tables 3"}
+    assert method.freshness("a/b", [baseline, new], "tables") == (
         "*Measured with version 3 of the method for tables, the current one.*"
     )
     mixed = method.freshness("a/b", [old, new], "tables")
@@ -69,7 +69,7 @@ def test_pages_say_when_rows_are_of_an_earlier_version(monkeypatch):
     assert "version 2 of the method for tables, **the current one is 3**.*" in method.freshness("a/b", [old], "tables")
     assert "with version 2" in method.freshness("tables/tables", [{"method": "SOInter", "seed": 103}], "tables")
     assert "an early version" in method.freshness("a/b", [{"method": "SOInter"}], "tables")
-    assert method.freshness("a/b", [rival], "tables") == method.freshness("a/b", [old], None) == ""
+    assert method.freshness("a/b", [baseline], "tables") == method.freshness("a/b", [old], None) == ""
 
 
 def test_rows_about_probabilities_and_numbers_have_a_version_of_their_own(monkeypatch):

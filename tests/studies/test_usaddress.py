@@ -68,9 +68,9 @@ def test_addresses_to_choose_settings_on_are_not_those_reported(modules):
 def test_sets_are_judged_by_their_size_and_by_what_they_keep(modules):
     # Tokens 0, 1, 2: {1} keeps .96, {0} .94, all pairs .98, nothing .1.
     kept = np.array([0.1, 0.5, 0.96, 0.98, 0.94, 0.98, 0.98, 1.0], dtype=np.float32)
-    judge = modules.sets.Judge()
+    tally = modules.sets.SetTally()
     for chosen in ([1], [0], [0, 1], [2], []):
-        judge.add("x", kept, chosen)
-        judge.end_address()
+        tally.add("x", kept, chosen)
+        tally.end_address()
     # By set: targets, exact, within tolerance (no smaller set keeps .97), tokens too many.
-    assert judge.result()["x"] == [[1, 1, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0], [1, 0, 0, -1]]
+    assert tally.result()["x"] == [[1, 1, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0], [1, 0, 0, -1]]

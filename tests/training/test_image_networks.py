@@ -14,9 +14,9 @@ from sointer.data.images import ImageShape
 from sointer.data.inputs import InputFormat
 from sointer.energy.image import Evidence, ImageEnergy, cell_side, follows
 from sointer.interpreter.image import ImageInterpreter, PixelUnits, sufficient
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups
 from sointer.training.image_swaps import several_scales
-from sointer.training.images import lr_scale
+from sointer.training.optim import warm_cosine
 
 pytestmark = pytest.mark.usefixtures("global_random_state_is_left_alone")
 
@@ -230,7 +230,7 @@ def units_of(kind: str, n_rows: int, size=(6, 5)) -> PixelUnits:
     images = np.random.default_rng(3).random((n_rows, 1, *size))
     form = InputFormat.infer(images)
     spec = {"pixels": None, "patches": Patches(2), "superpixels": Superpixels(7)}[kind]
-    groups = Groups.build(spec, form.feature_names, form.column_feature, form)
+    groups = make_groups(spec, form.feature_names, form.column_feature, form)
     return PixelUnits.of(groups.bind(form.encode(images, caller="fit")), n_rows)
 
 
@@ -297,8 +297,8 @@ def test_random_masks_are_of_several_scales() -> None:
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
-    rates = [lr_scale(i, 100) for i in range(100)]
+    rates = [warm_cosine(i, 100) for i in range(100)]
     assert max(rates) == pytest.approx(1.0)
     assert rates[0] < 0.2
     assert rates[-1] < 0.05
-    assert all(0 < lr_scale(i, n) <= 1 for n in (1, 2, 3) for i in range(n))
+    assert all(0 < warm_cosine(i, n) <= 1 for n in (1, 2, 3) for i in range(n))

@@ -39,7 +39,7 @@ def test_steps_equal_those_of_torch(update, weight_decay, size):
     groups = [{"params": theirs[:2], "lr": 0.01}, {"params": theirs[2:], "lr": 0.03}]
     optimiser = torch.optim.AdamW(groups, weight_decay=weight_decay)
     for lr_scale in (1.0, 0.5, 0.1, 0.02):
-        told = adam.step(loss_of(ours, x, y, size), lr_scale)
+        reported = adam.step(loss_of(ours, x, y, size), lr_scale)
         loss = loss_of(theirs, x, y, size)
         for group, rate in zip(optimiser.param_groups, (0.01, 0.03), strict=True):
             group["lr"] = rate * lr_scale
@@ -47,7 +47,7 @@ def test_steps_equal_those_of_torch(update, weight_decay, size):
         loss.backward()
         nn.utils.clip_grad_norm_(theirs, 2.0)
         optimiser.step()
-        assert told == pytest.approx(float(loss.detach()), rel=1e-6)
+        assert reported == pytest.approx(float(loss.detach()), rel=1e-6)
         for own, other in zip(ours, theirs, strict=True):
             assert torch.allclose(own, other, atol=1e-6)
 

@@ -513,6 +513,6 @@ def test_pre_training_brings_the_energy_to_the_value_of_what_it_finds() -> None:
     codes = torch.from_numpy(bright(images).reshape(32, -1))
     other = paper.best_other(fitted.energy_, x, codes)
     value = losses.mask_overlap(codes, other).mean().item()
-    told = torch.sigmoid(-fitted.energy_(x, fitted.energy_.space.encode(other))).mean().item()
+    estimate = torch.sigmoid(-fitted.energy_(x, fitted.energy_.space.encode(other))).mean().item()
     assert value < 0.35  # an untrained energy says about one half of everything
-    assert told == pytest.approx(value, abs=0.1)
+    assert estimate == pytest.approx(value, abs=0.1)

@@ -93,7 +93,7 @@ def killed(*args):
 def few_steps(monkeypatch):
     monkeypatch.setattr(sparse_rows, "N_STEPS", (20, 40))
     monkeypatch.setattr(sequences, "MIN_STEPS", 20)
-    monkeypatch.setattr(sequences, "MIN_IMAGINED_FROM", 100)
+    monkeypatch.setattr(sequences, "MIN_PSEUDO_FROM", 100)
 
 
 @pytest.fixture

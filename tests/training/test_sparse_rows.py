@@ -28,8 +28,7 @@ from sointer.energy.sparse import SparseRows, linear
 from sointer.errors import InputError
 from sointer.interpreter import scoring as sparse_scoring
 from sointer.interpreter.elimination import EliminationInterpreter
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.rows import MaskableRows
 from sointer.training import context as task_module
 from sointer.training.context import FitContext, InputBuffer, as_small, compact, concatenate
@@ -414,7 +413,7 @@ def make_context(rows, *, removal="zero", budget=None, groups=None):
             compact(data, made),
             BlackBox(Sums(), batch_size=10_000, query_budget=budget),
             input_format,
-            Groups.build(groups, input_format.feature_names, input_format.column_feature),
+            make_groups(groups, input_format.feature_names, input_format.column_feature),
             made,
         ),
         k=3,
@@ -580,10 +579,10 @@ def test_the_order_of_many_rows_changes_nothing(fitted):
     X = sp.vstack([documents(700, seed=7), documents(40)]).tocsr()
     targets = np.arange(740) % N_TAGS
     together = fitted.explain(X, target=targets)
-    lot = np.random.default_rng(0).permutation(740)
-    shuffled = fitted.explain(X[lot], target=targets[lot])
+    shuffle = np.random.default_rng(0).permutation(740)
+    shuffled = fitted.explain(X[shuffle], target=targets[shuffle])
     for name in ("scores", "selected", "value"):
-        assert np.array_equal(getattr(together, name)[lot], getattr(shuffled, name))
+        assert np.array_equal(getattr(together, name)[shuffle], getattr(shuffled, name))
     for row in (0, 5, 699, 720):
         alone = fitted.explain(X[[row]], target=targets[row])
         assert np.array_equal(alone.scores[0], together.scores[row])

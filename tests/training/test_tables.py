@@ -10,7 +10,7 @@ import pytest
 from quick import TAUGHT, quick_fit
 from sointer import BlackBox, SOInter, TrainingConfig
 from sointer.errors import InterruptedFitWarning, UnstableBlackBoxWarning
-from sointer.interpreter.nodes import leaves
+from sointer.interpreter.trees import leaves
 from sointer.training import table_interpreter
 from sointer.training.energy import EnergyTrainer
 from sointer.training.table_interpreter import Interpretation
@@ -230,9 +230,9 @@ def test_an_interrupt_after_enough_was_learned_gives_a_usable_explainer(share: f
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         explainer.fit(X)
-    (told,) = [one for one in caught if issubclass(one.category, InterruptedFitWarning)]
-    assert f"{explainer.n_queries_} of 600 planned" in str(told.message)
-    assert told.filename == __file__
+    (warned,) = [one for one in caught if issubclass(one.category, InterruptedFitWarning)]
+    assert f"{explainer.n_queries_} of 600 planned" in str(warned.message)
+    assert warned.filename == __file__
     assert explainer.n_queries_ == len(recorded.sent) <= 600
     is_usable(explainer)
     n = len(recorded.sent)
@@ -306,19 +306,19 @@ def test_units_are_checked_in_their_own_locality_also_where_the_first_output_cut
         switch = rows[:, 0] * rows[:, 1] > 0
         return np.column_stack([switch, np.where(switch, rows[:, 2] > 0, rows[:, 3] > 0)]).astype(int)
 
-    check, ask, asked = Interpretation._check, Interpretation._ask, []
+    check, ask, asked = Interpretation._check, Interpretation._query, []
 
     def check_leaves(self, trees):
         for leaf in leaves(trees[1]):
             leaf.sufficiency = float("nan")
         check(self, trees)
 
-    def ask_and_note(self, rows, kept):
+    def query_and_note(self, rows, kept):
         asked.append((self.queried.codes[rows, 0], kept))
         return ask(self, rows, kept)
 
     monkeypatch.setattr(Interpretation, "_check", check_leaves)
-    monkeypatch.setattr(Interpretation, "_ask", ask_and_note)
+    monkeypatch.setattr(Interpretation, "_query", query_and_note)
     fit(model, data=X, n_epochs=20, energy=None, query_budget=2_000)
     switched, kept = (np.concatenate(part) for part in zip(*asked, strict=True))
     for value, own, other in ((1, 2, 3), (0, 3, 2)):

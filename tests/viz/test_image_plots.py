@@ -22,8 +22,8 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups, Patches
+from sointer.masking.build import make_groups, make_removal
+from sointer.masking.groups import Patches
 from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
@@ -66,7 +66,7 @@ def explain(
     data = input_format.encode(images)
     targets = np.broadcast_to(np.asarray(target), n).copy()
     selected = np.broadcast_to(np.asarray(selected), (n, np.shape(selected)[-1]))
-    made = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format).bind(data)
+    made = make_groups(groups, input_format.feature_names, input_format.column_feature, input_format).bind(data)
     outputs = Outputs.infer(flat, shape=(height, width))
     source = ExplainedRows(
         black_box=None,
@@ -244,7 +244,7 @@ def test_a_table_is_still_drawn_as_bars_and_cannot_be_drawn_as_an_image() -> Non
     pictures = explain(some_images(), target=0, selected=[3])
     table = np.arange(24.0).reshape(4, 6)
     input_format = InputFormat.infer(table)
-    groups = Groups.build(None, input_format.feature_names)
+    groups = make_groups(None, input_format.feature_names)
     outputs = Outputs.infer(np.eye(4)[:, :2])
     source = replace(
         pictures.source, input_format=input_format, data=table, groups=groups, outputs=outputs, predicted=None

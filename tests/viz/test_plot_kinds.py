@@ -23,8 +23,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.texts import UNSEEN, TextFormat
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
@@ -73,7 +72,7 @@ def explain(
         input_format=input_format,
         removal=make_removal("mean" if texts is None else "delete", X, input_format),
         outputs=Outputs.infer(raw, names=list(outputs)),
-        groups=Groups.build(None, names, input_format.column_feature),
+        groups=make_groups(None, names, input_format.column_feature),
         background=Background.of(data, np.random.default_rng(0)),
         data=data,
     )

@@ -19,8 +19,7 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.build import make_removal
-from sointer.masking.groups import Groups
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.removal import Background
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import Scored
@@ -60,7 +59,7 @@ def explanation(targets: tuple[int, ...] = (1, 1, 1, 1), **known: Any) -> Explan
         input_format=input_format,
         removal=make_removal("mean", X, input_format),
         outputs=Outputs.infer(raw, names=["cat", "dog"]),
-        groups=Groups.build(None, names, input_format.column_feature),
+        groups=make_groups(None, names, input_format.column_feature),
         background=Background.of(X, np.random.default_rng(0)),
         data=X,
     )
@@ -210,7 +209,7 @@ def test_a_map_of_localities_has_a_row_for_each_and_is_empty_where_nothing_matte
 
 def test_history_draws_loss_and_agreement_over_steps() -> None:
     rows = [
-        {"stage": "asked twice", "seconds": 0.1},
+        {"stage": "queried twice", "seconds": 0.1},
         {"stage": "pre-training", "step": 100, "held_out_loss": 0.5, "held_out_agreement": 0.8},
         {"stage": "round 1", "step": 200, "held_out_loss": 0.25, "held_out_agreement": 0.9},
     ]

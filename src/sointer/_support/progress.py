@@ -189,7 +189,7 @@ class Stage:
             self._show(at_once=True)
 
     def _tell(self) -> None:
-        """Where nobody watches a bar, a line now and then says that a slow black box is still being asked."""
+        """Where nobody watches a bar, a line now and then says that a slow black box is still being queried."""
         while not self._over.wait(SECONDS_BETWEEN_LINES):
             print(", ".join([self.so_far(), *self._beside()]), file=sys.stderr, flush=True)
 

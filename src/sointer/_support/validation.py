@@ -172,6 +172,11 @@ def some(items: Sequence[Any], limit: int = 5) -> str:
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
 
 
+def counted(n: int, noun: str) -> str:
+    """How many there are of something, in words."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def whole_percents(shares: Sequence[float]) -> list[int]:
     """Shares of a whole in per cent, rounded so that they add up as the shares do."""
     exact = [100 * share for share in shares]

@@ -134,14 +134,14 @@ def run_desk(folder: Path, size: DeskSize, seed: int, say: Callable[[str], None]
         verbose=progress,
     ).fit(X)
     fit_seconds = time.perf_counter() - started
-    rival = "KernelShap" if importlib.util.find_spec("shap") else "ShapleySampling"
-    say(f"Comparing it with {rival} and one ranking for all, on {size.n_evaluated} unseen applicants ...")
+    baseline = "KernelShap" if importlib.util.find_spec("shap") else "ShapleySampling"
+    say(f"Comparing it with {baseline} and one ranking for all, on {size.n_evaluated} unseen applicants ...")
     with unwarned():
         found = evaluate(
             explainer,
             unseen,
             n_rows=size.n_evaluated,
-            against=[rival, "GlobalList"],
+            against=[baseline, "GlobalList"],
             ks=KS,
             n_samples=size.n_samples,
             random_state=seed,
@@ -239,7 +239,7 @@ BASELINES = ("Random", "GlobalList")
 
 
 @dataclass(frozen=True)
-class Size:
+class DemoSize:
     """How much work a run does."""
 
     desk: DeskSize
@@ -252,8 +252,8 @@ class Size:
     """Segments whose paths through other segments the report shows."""
 
 
-FULL = Size(DeskSize(4000, 6000, 40, 1000, 200), 8000, 100, n_train=None, n_shown=200, n_evaluated=60, n_paths=1)
-QUICK = Size(DeskSize(4000, 4000, 24, 200, 40), 1500, 30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
+FULL = DemoSize(DeskSize(4000, 6000, 40, 1000, 200), 8000, 100, n_train=None, n_shown=200, n_evaluated=60, n_paths=1)
+QUICK = DemoSize(DeskSize(4000, 4000, 24, 200, 40), 1500, 30, n_train=600, n_shown=60, n_evaluated=40, n_paths=1)
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def run_demo(
 
 
 def run_digits(
-    folder: Path, size: Size, random_state: int, say: Callable[[str], None], progress: bool | None
+    folder: Path, size: DemoSize, random_state: int, say: Callable[[str], None], progress: bool | None
 ) -> Evaluation:
     """Train a model on digits, explain it, evaluate the explanations with unseen digits, and write a report."""
     data = load_seven_segment_digits(random_state=random_state)

@@ -28,7 +28,7 @@ SAVED = ("explainer.json", "sequences.json")
 DIGEST = "sha256:"
 
 
-class Subject(Protocol):
+class Fingerprinted(Protocol):
     """What a fit is about."""
 
     @property
@@ -142,7 +142,7 @@ class Checkpoint:
         self.journal.close()
 
 
-def fingerprint(subject: Subject, settings: Mapping[str, Any]) -> dict[str, Any]:
+def fingerprint(subject: Fingerprinted, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the queries of a fit on rows: short values as they are, long ones as digests."""
     removal_metadata, removal_arrays = subject.removal.state()
     arrays = [np.ascontiguousarray(array) for _, array in sorted(removal_arrays.items())]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.mask_replies import TOP_TWO, Size
-from sointer.blackbox.records import Record, RecordFile
+from sointer.blackbox.records import JournalRecord, RecordFile
 from sointer.blackbox.replies import stack
 from sointer.errors import CheckpointError
 
@@ -42,7 +42,7 @@ class Journal:
         self.names: list[str] | None = None
         self.size: Size | None = None
         self._known: dict[bytes, tuple[int, int]] = {}  # of earlier runs: the record of a query, and the row in it
-        self._batches: list[Record] = []
+        self._batches: list[JournalRecord] = []
         self._n_queried: Counter[bytes] = Counter()
         self._lock = threading.Lock()
         self._file = RecordFile(path)
@@ -150,7 +150,7 @@ class Journal:
                 self._file.append(metadata, b"".join(keys[row] for row in rows[start : start + step]), content)
         self._file.sync()
 
-    def _take_in(self, record: Record) -> None:
+    def _take_in(self, record: JournalRecord) -> None:
         metadata = record.metadata
         fit = metadata.pop("fit", None)
         if not isinstance(fit, dict) or metadata.get("kind") not in ("fit", "outputs"):
@@ -164,12 +164,12 @@ class Journal:
                 self.size = None if size is None else (int(size[0]), int(size[1]))
             except (TypeError, ValueError, OverflowError, LookupError) as error:
                 raise self._foreign() from error
-            keys = self._file.body(Record({}, record.start, n_rows * KEY_BYTES))
+            keys = self._file.body(JournalRecord({}, record.start, n_rows * KEY_BYTES))
             for row in range(n_rows):
                 self._known[keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]] = len(self._batches), row
             self._batches.append(record)
 
-    def _table(self, record: Record) -> Table:
+    def _table(self, record: JournalRecord) -> Table:
         n_rows, n_outputs = self._shape(record)
         content = self._file.body(record)[n_rows * KEY_BYTES :]
         if record.metadata["dtype"] == "O":
@@ -183,7 +183,7 @@ class Journal:
         dtype = TOP_TWO if dtype.str == TOP_TWO.str else dtype
         return np.frombuffer(content, dtype=dtype).reshape(n_rows, n_outputs)
 
-    def _shape(self, record: Record) -> tuple[int, int]:
+    def _shape(self, record: JournalRecord) -> tuple[int, int]:
         """Rows and outputs of a record, if that is what its bytes hold."""
         try:
             n_rows, n_outputs = (int(side) for side in record.metadata["shape"])

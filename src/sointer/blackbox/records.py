@@ -36,7 +36,7 @@ BLOCK = 4096  # what a bad sector costs
 WINDOW = 2**20
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     """One record: metadata as JSON, and where in the file its bytes are."""
 
     metadata: dict[str, Any]
@@ -106,7 +106,7 @@ class RecordFile:
                 CheckpointWarning,
             )
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[JournalRecord]:
         """All whole records; `damage` lists what lies between them. To be read to its end before anything is appended.
 
         A record that ends beyond the file is one whose writer was stopped: it was never promised to be there. Every
@@ -177,7 +177,7 @@ class RecordFile:
         self._end += len(whole)
         self._next += 1
 
-    def body(self, record: Record) -> bytes:
+    def body(self, record: JournalRecord) -> bytes:
         """The bytes of a record."""
         return self._read(record.start, record.n_bytes)
 
@@ -277,7 +277,7 @@ def _frame(number: int, content: bytes) -> bytes:
     return begin + _digest(begin, 8)
 
 
-def _parse(content: bytes, start: int) -> Record | None:
+def _parse(content: bytes, start: int) -> JournalRecord | None:
     """A record's metadata and the place of its bytes; None if it is not written as `append` does."""
     if len(content) < HEAD.size:
         return None
@@ -289,4 +289,4 @@ def _parse(content: bytes, start: int) -> Record | None:
         metadata = json.loads(content[HEAD.size : begin])
     except (ValueError, RecursionError):
         return None
-    return Record(metadata, start + begin, len(content) - begin) if isinstance(metadata, dict) else None
+    return JournalRecord(metadata, start + begin, len(content) - begin) if isinstance(metadata, dict) else None

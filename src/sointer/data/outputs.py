@@ -130,7 +130,7 @@ class Outputs:
         return np.array([0.5 if one is None else float(one.decode(np.array(one.middle))) for one in self.quantiles])
 
     def encode(self, Y: npt.ArrayLike) -> npt.NDArray[Any]:
-        """QueryBatch (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
+        """Outputs (n, n_outputs) as codes: class indices (int64) where all outputs are labels.
 
         Where some are graded, as float32: probabilities as they are, numbers as quantiles, labels as class indices.
         """

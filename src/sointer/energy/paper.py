@@ -118,7 +118,7 @@ CHUNK_ROWS = 128
 
 
 class AnyForm(Protocol):
-    """All that is asked of an energy here; its outputs share their number of classes."""
+    """All that is needed of an energy here; its outputs share their number of classes."""
 
     space: OutputSpace
 

@@ -26,7 +26,7 @@ from sointer.explainers.data_checks import (
 from sointer.explainers.estimator import ExplainerMixin, Identified
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
-from sointer.explainers.recording import Provenance
+from sointer.explainers.records import Provenance
 from sointer.explainers.sequence_base import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
@@ -244,7 +244,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
                 scored.scores if scored.key is None else scored.key,
                 targets,
                 size,
-                n_questions=refine,
+                n_queries=refine,
                 n_draws=N_DRAWS if self.removal_.is_random else 1,
                 seed=0,
             )
@@ -331,18 +331,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         -------
         Path
         """
-        from sointer.viz.report import write_report
+        from sointer.viz.report import ReportOptions, write_report
 
-        return write_report(
-            self,
-            X,
-            path,
-            targets=targets,
-            n_samples=n_samples,
-            k=k,
-            predicted=predicted,
-            verify=verify,
-            title=title,
-            sample_names=sample_names,
-            paths=paths,
-        )
+        options = ReportOptions(n_samples, k, predicted, verify, title, sample_names, paths)
+        return write_report(self, X, path, targets, options)

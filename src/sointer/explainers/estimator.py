@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from sointer.blackbox.box import BlackBox
-    from sointer.explainers.records import Probe
+    from sointer.explainers.record_check import Probe
 
 
 class Identified(BaseEstimator):

@@ -66,13 +66,13 @@ class Distance:
         if is_sparse(rows):
             return cls._of_words(rows)
         if image is not None:
-            pixels = ImageView(image)
+            pixels = ImageSummary(image)
             return cls._of(pixels, pixels(rows), np.full(5 * image.channels, 0.05 * max(np.abs(rows).max(), 1e-9)))
         return cls._of_table(background)
 
     @classmethod
     def _of_words(cls, rows: Any) -> Distance:
-        words = SparseView.of(rows)
+        words = SparseSummary.of(rows)
         return cls._of(words, words(rows), words.floor, words.of_training(rows))
 
     @classmethod
@@ -162,7 +162,7 @@ class BesideTexts:
 
 
 @dataclass(frozen=True, eq=False)
-class SparseView:
+class SparseSummary:
     """Mostly-zero rows in four numbers: how rare their entries are among training rows, how many, how large."""
 
     n_rows: int
@@ -171,7 +171,7 @@ class SparseView:
     floor: FloatArray
 
     @classmethod
-    def of(cls, rows: Any) -> SparseView:
+    def of(cls, rows: Any) -> SparseSummary:
         """By the words of the training data."""
         n_having = np.bincount(_entries(rows).indices, minlength=rows.shape[1])
         return cls(rows.shape[0], n_having, np.array([0.3, 0.3, 0.3, 0.3]))
@@ -198,7 +198,7 @@ class SparseView:
 
 
 @dataclass(frozen=True)
-class ImageView:
+class ImageSummary:
     """Images in five numbers for each channel: mean, deviation, least, most, and how rough it is."""
 
     image: ImageShape

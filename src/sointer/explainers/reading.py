@@ -28,7 +28,7 @@ from sointer.explainers.data_checks import (
     refuse_too_many_classes,
     values_of,
 )
-from sointer.masking.build import make_removal
+from sointer.masking.build import make_groups, make_removal
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
 from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
@@ -99,7 +99,7 @@ class ReadsModelAndData:
             input_format, data = InputFormat.read(X, feature_names=self.feature_names, may_miss=may_miss)
         if input_format.has_words:
             groups = None if callable(groups) or isinstance(groups, str) else groups
-        groups = Groups.build(groups, input_format.feature_names, input_format.column_feature, input_format)
+        groups = make_groups(groups, input_format.feature_names, input_format.column_feature, input_format)
         k = check_k(self.k, groups.n_units)
         rng = check_random_state(self.random_state if seed is None else seed)
         made = make_removal(removal, data, input_format, rng=rng)

@@ -21,7 +21,7 @@ from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
 from sointer.config import Rows
 from sointer.data.sequences import Splitter, Tokens, read_sequences
 from sointer.errors import InputError
-from sointer.explainers.estimator import Identified, ShowsItself, adopt, fitted_attributes
+from sointer.explainers.estimator import SCORE_DRAWS, Identified, ShowsItself, adopt, fitted_attributes
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.conditional import ReplacementFunction
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sointer.explainers.sointer import SOInter
     from sointer.training.snapshots import Snapshots
 
-SCORE_DRAWS = 3
 DECIDE_QUERIES = ("window", "tolerance", "query_budget")
 
 
@@ -171,21 +170,12 @@ class SequenceFrame(ShowsItself, Identified):
         -------
         Path
         """
+        from sointer.viz.report.samples import ReportOptions
         from sointer.viz.report.sequences import write_sequences
 
         check_is_fitted(self, "energy_")
-        return write_sequences(
-            cast("SequenceExplainer", self),
-            X,
-            path,
-            n_samples=n_samples,
-            k=k,
-            predicted=predicted,
-            verify=verify,
-            title=title,
-            sample_names=sample_names,
-            paths=bool(paths),
-        )
+        options = ReportOptions(n_samples, k, predicted, verify, title, sample_names, bool(paths))
+        return write_sequences(cast("SequenceExplainer", self), X, path, options)
 
     def _compute_digest(self) -> str:
         from sointer.io.sequences import digest

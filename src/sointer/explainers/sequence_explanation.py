@@ -1,4 +1,4 @@
-"""SequenceExplanation: the tokens behind the outputs of tokens, and whether the model says the same of them alone."""
+"""SequenceExplanation: the tokens behind the outputs of tokens, and whether the model predicts the same from these."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sointer._support.files import put
 from sointer._support.validation import check_positive_int
 from sointer.data.sequences import TokenOutputs, Tokens
 from sointer.data.targets import ValueSource
 from sointer.errors import InputError, require_extra
-from sointer.explainers.recording import Provenance, make_sequence_records
+from sointer.explainers.records import Provenance, make_sequence_records
 from sointer.explainers.sequence_paths import SequencePaths
 from sointer.explanation import LEVEL, Verification
 from sointer.masking.conditional import Replacement
@@ -34,7 +32,7 @@ CHUNK, MAX_TOKENS_SENT = 4096, 2**20
 Query = Callable[[Sequence[Tokens]], list[list[Any]]]
 
 
-class Tracer(Protocol):
+class TracesPaths(Protocol):
     """Computes the paths of an explanation; handed to it by the explainer."""
 
     def __call__(self, explanation: SequenceExplanation, *, n_draws: int, seed: int) -> SequencePaths:
@@ -80,7 +78,7 @@ class SequenceExplanation:
     level: float | None = None
     """The share of replacements in which the value should stay, if this determined the number of tokens."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
-    tracer: Tracer | None = field(default=None, repr=False)
+    tracer: TracesPaths | None = field(default=None, repr=False)
     provenance: Provenance | None = field(default=None, repr=False)
     """The explainer and its settings; makes records."""
 
@@ -95,7 +93,7 @@ class SequenceExplanation:
         level: float | None,
         *,
         verifier: tuple[Query, Replacement] | None,
-        tracer: Tracer,
+        tracer: TracesPaths,
         provenance: Provenance,
     ) -> SequenceExplanation:
         """The explanation of what was found for each sequence."""
@@ -297,10 +295,7 @@ class SequenceExplanation:
         """A self-contained table of targets and the tokens selected for them, as HTML; written to `path` if given."""
         from sointer.viz.plots.notebook import html_sequences, page_of
 
-        page = page_of(html_sequences(self, max_rows))
-        if path is not None:
-            put(Path(path), page.encode())
-        return page
+        return page_of(html_sequences(self, max_rows), path)
 
     def _repr_html_(self) -> str:
         from sointer.viz.plots.notebook import html_sequences

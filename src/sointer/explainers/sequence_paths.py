@@ -98,12 +98,12 @@ class SequencePaths:
             for place, at in enumerate(self.selected[i].tolist()):
                 if at < 0:
                     continue
-                way = f"direct ({self.direct[i, place]:.2f})"
+                route = f"direct ({self.direct[i, place]:.2f})"
                 if (beside := self.through(i, place)) is not None:
-                    way = (
+                    route = (
                         f"through other labels ({self.mediated[i, place]:.2f}), last {labels[beside]} of token {beside}"
                     )
-                lines.append(f"  {tokens[at]} (token {at}, {labels[at]}): {self.total[i, place]:.2f}, {way}")
+                lines.append(f"  {tokens[at]} (token {at}, {labels[at]}): {self.total[i, place]:.2f}, {route}")
         if len(self) > N_SHOWN:
             lines.append(f"... and {len(self) - N_SHOWN} more")
         return "\n".join(lines)

@@ -29,12 +29,12 @@ from sointer.data.sequences import (
 )
 from sointer.errors import BlackBoxError, InputError, PoorFitWarning, QueryBudgetExceeded, warn_caller
 from sointer.explainers.data_checks import OtherLabels
-from sointer.explainers.recording import Provenance
-from sointer.explainers.records import Probe
+from sointer.explainers.record_check import Probe
+from sointer.explainers.records import Provenance
 from sointer.explainers.sequence_base import SequenceFrame
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequence_paths import trace_paths
-from sointer.interpreter.sequence import ChainReader, Size
+from sointer.interpreter.sequence import ChainReader, SelectionSize
 from sointer.masking.conditional import Replacement, ReplacementFunction
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class SequenceExplainer(SequenceFrame):
                 index, vocabulary = TokenIndex(sequences), Vocabulary.of(sequences)
                 with computing_on(device):
                     queries = sequence_queries.Queries.of(index, sent, keep, outputs, returned)
-                    imagined = None
-                    if len(queries) >= training.MIN_IMAGINED_FROM:
-                        imagined = sequence_queries.Imagined(sequences, replacement, index, vocabulary, outputs, rng)
+                    pseudo = None
+                    if len(queries) >= training.MIN_PSEUDO_FROM:
+                        pseudo = sequence_queries.PseudoQueries(sequences, replacement, index, vocabulary, outputs, rng)
                     known, held_out = sequence_queries.split(queries, chosen, VALIDATION_SHARE, rng)
                     rows = torch.as_tensor(vocabulary.rows(index.tokens))
                     steps: dict[str, Any] = {
@@ -171,7 +171,7 @@ class SequenceExplainer(SequenceFrame):
                     }
                     windows = WINDOWS if self.window == "auto" else (int(self.window),)
                     energy, simpler, quality = training.learn_chain(
-                        vocabulary, rows, known, held_out, imagined, windows=windows, **steps
+                        vocabulary, rows, known, held_out, pseudo, windows=windows, **steps
                     )
         finally:
             history.close()
@@ -374,7 +374,7 @@ class SequenceExplainer(SequenceFrame):
                         wanted[row, positions[i]] = True
                     others.add([sequences[i] for i in chunk], [labels[i] for i in chunk], given, codes, wanted)
                     codes = np.where(given >= 0, given, codes)
-                    found = reader.select(ids, codes, Size(self.level, None if size == "auto" else size))
+                    found = reader.select(ids, codes, SelectionSize(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         yield (

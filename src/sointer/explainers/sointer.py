@@ -24,7 +24,7 @@ from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
 from sointer.explainers.estimator import ShowsCouplings
-from sointer.explainers.records import Probe
+from sointer.explainers.record_check import Probe
 from sointer.explainers.sequence_base import fit_sequences, refuse_for_sequences, save_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
@@ -33,7 +33,7 @@ from sointer.interpreter.image import ImageInterpreter, ImageScorer
 from sointer.interpreter.scoring import RowScorer, Scorer
 from sointer.interpreter.tables import TableInterpreter
 from sointer.interpreter.texts import SCORERS
-from sointer.interpreter.words import describe_localities
+from sointer.interpreter.trees import describe_localities
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.selection import EnergyConfirms, Likely, Scored, smallest_confirmed
 from sointer.paths import NO_PATHS_OF_IMAGES, Localities, NoPaths, Trace
@@ -176,7 +176,7 @@ class SOInter(ShowsCouplings, Explainer):
             The fitted explainer.
         """
         # Saved explainers are loaded and used without what trains them.
-        from sointer.explainers import fit_warnings, fitting
+        from sointer.explainers import fitting
 
         if fit_sequences(self, X, targets, checkpoint):
             return self
@@ -201,7 +201,7 @@ class SOInter(ShowsCouplings, Explainer):
                     trained = recipe(context)
             finally:
                 context.history.close()
-                context.asker.stop()
+                context.query_worker.stop()
             self._adopt_subject(subject, trained.outputs, trained.targets)
             self._adopt(trained, context)
             queried, codes = trained.whole
@@ -211,7 +211,7 @@ class SOInter(ShowsCouplings, Explainer):
             if kept is not None and not trained.interrupted:
                 kept.keep(self.save)
                 snapshots.clear()
-            fit_warnings.warn_about_fit(self, context, trained, plan)
+            fitting.warn_about_fit(self, context, trained, plan)
             return self
 
     def _load_saved(self, path: Path) -> SOInter:

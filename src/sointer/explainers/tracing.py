@@ -31,6 +31,7 @@ SHARE_WHOLE = 0.25
 CHUNK_POINTS = 256
 MAX_NUMBERS = 2**23  # held in memory at a time, as points to look at
 MIN_UNUSUAL = 5  # outputs other than the usual one, to say of an output that it copies another
+LEAST_CORRELATION = 0.999  # of outputs that are one under two names
 MAX_DENSE_BYTES = 2**28  # of points to learn from; batches of dense rows are taken much faster
 
 
@@ -312,10 +313,10 @@ def _stacked(parts: list[Any]) -> Any:
     return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
 
 
-def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list[list[int]]:
+def one_to_one(codes: NDArray[Any]) -> list[list[int]]:
     """Groups of outputs that determine each other in all predictions (rows, outputs).
 
-    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond `least_correlation`,
+    Class codes: a one-to-one relation of the classes that occur. Numbers: a correlation beyond LEAST_CORRELATION,
     of either sign. Left out are outputs of which fewer than MIN_UNUSUAL predictions differ from the usual one: what
     is rare agrees by chance.
     """
@@ -323,7 +324,7 @@ def one_to_one(codes: NDArray[Any], *, least_correlation: float = 0.999) -> list
     if len(varied) < 2:
         return []
     if codes.dtype.kind == "f":
-        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > least_correlation
+        alike = np.abs(np.corrcoef(codes[:, varied].astype(np.float64), rowvar=False)) > LEAST_CORRELATION
         first = np.argmax(alike, axis=1)  # the first output that each is alike to
     else:
         first = np.unique(_by_appearance(codes[:, varied]), axis=1, return_inverse=True)[1].ravel()

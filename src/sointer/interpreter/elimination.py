@@ -130,7 +130,7 @@ MIN_ROOM, BLOCK_ROWS, BLOCK_UNITS = 16, 32, 4096
 so its scores cannot depend on the rows around it."""
 
 
-class UnmaskedRows(NamedTuple):
+class UnmaskedEvidence(NamedTuple):
     """What the units of rows say for the values of their targets, nothing removed."""
 
     evidence: Tensor
@@ -161,18 +161,18 @@ def eliminate(
     present = PresentUnits.of(differences_of(interpreter, x).take(decided), interpreter.unit_of_column)
     for block, room in blocks(present.n_of_row):
         rows, n_rows = decided[block], rows_at_once(room)
-        evidence = Evidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
+        evidence = PathEvidence(interpreter, start, *lengthened(n_rows, targets[rows], values[rows]))
         scores[rows] = by_halves(evidence, scores[rows], present, block, n_rows, room)
     return scores
 
 
-def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> UnmaskedRows:
+def whole_rows(interpreter: EliminationInterpreter, x: Inputs, targets: Tensor, values: Tensor) -> UnmaskedEvidence:
     """Evidence of every unit for the values of the targets, nothing removed, and what it is in probability."""
     differences = differences_of(interpreter, x)
-    found = UnmaskedRows(torch.empty(len(x), interpreter.n_units), *(torch.empty(len(x)) for _ in range(3)))
+    found = UnmaskedEvidence(torch.empty(len(x), interpreter.n_units), *(torch.empty(len(x)) for _ in range(3)))
     start = interpreter.energy.project(interpreter.references[:1])
     for rows in torch.arange(len(x)).split(BLOCK_ROWS):
-        evidence = Evidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
+        evidence = PathEvidence(interpreter, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
         found_here = evidence.of_whole_rows(differences.take(lengthened(BLOCK_ROWS, rows, by=-1)[0]))
         for whole, part in zip(found, found_here, strict=True):
             whole[rows] = part[: len(rows)]
@@ -211,14 +211,14 @@ def lengthened(length: int, *lists: Tensor, by: int = 0) -> list[Tensor]:
     return [torch.cat([numbers, numbers.new_full((length - len(numbers),), by)]) for numbers in lists]
 
 
-class Evidence:
+class PathEvidence:
     """What the units of a block's rows say for the values of its targets."""
 
     def __init__(self, interpreter: EliminationInterpreter, start: Tensor, targets: Tensor, values: Tensor) -> None:
         self._interpreter, self._start, self._targets, self._values = interpreter, start, targets, values
         self._behind = AtProjection(interpreter.energy)
 
-    def of_whole_rows(self, differences: SparseRows) -> UnmaskedRows:
+    def of_whole_rows(self, differences: SparseRows) -> UnmaskedEvidence:
         """Of all units, nothing removed, from how rows differ from the reference."""
         energy, unit_of_column = self._interpreter.energy, self._interpreter.unit_of_column
         behind, *ends = self.along(differences)
@@ -226,12 +226,12 @@ class Evidence:
         row, column, value = self._scaled(differences).entries()
         scores = torch.zeros(len(differences), self._interpreter.n_units)
         scores.index_put_((row, unit_of_column[column]), slope[row, column] * value, accumulate=True)
-        return UnmaskedRows(scores, *ends)
+        return UnmaskedEvidence(scores, *ends)
 
     def along(self, differences: SparseRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """On the way from the reference to rows: slopes behind the first layer (rows, width), slope, base and end.
 
-        The last three are those of `UnmaskedRows`.
+        The last three are those of `UnmaskedEvidence`.
         """
         push = self.push(differences)
         before, after = self._log_odds(self._start.expand_as(push)), self._log_odds(self._start + push)
@@ -268,7 +268,7 @@ class Evidence:
 
 
 def by_halves(
-    evidence: Evidence, scores: Tensor, present: PresentUnits, rows: Tensor, n_rows: int, room: int
+    evidence: PathEvidence, scores: Tensor, present: PresentUnits, rows: Tensor, n_rows: int, room: int
 ) -> Tensor:
     """Scores (rows, units) made anew for the better half of each row, again and again, the others ranking below."""
     n, n_units = scores.shape

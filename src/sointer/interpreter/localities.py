@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import cached_property
-from sointer.interpreter.nodes import Node, prune
 from sointer.interpreter.splits import (
     CLEARLY_ON,
     MIN_REDRAWS,
@@ -34,6 +33,7 @@ from sointer.interpreter.splits import (
     two_cuts,
     weighted_sums,
 )
+from sointer.interpreter.trees import Node, prune
 
 MAX_DEPTH = 3
 MIN_LEAF = 0.05
@@ -233,13 +233,13 @@ class TargetData:
         (_, rate_a), (_, rate_b) = (mean_by_unit(unit[side], changes[side], n_units) for side in sides)
         # Where a unit seldom changes a label, that it did not on one side may be by chance.
         enough = np.maximum(rate_a * n_b, rate_b * n_a) >= MIN_CHANGES
-        asked = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & enough & ((here > 0.02) | (there > 0.02))
-        off_right = np.where(asked, b < OFF_BY_QUERIES * a, off_right)
-        off_left = np.where(asked, a < OFF_BY_QUERIES * b, off_left)
+        known = (n_a >= MIN_REDRAWS) & (n_b >= MIN_REDRAWS) & enough & ((here > 0.02) | (there > 0.02))
+        off_right = np.where(known, b < OFF_BY_QUERIES * a, off_right)
+        off_left = np.where(known, a < OFF_BY_QUERIES * b, off_left)
         off = float(here[off_right].sum()), float(there[off_left].sum())
-        confirmed = float(here[off_right & asked].sum()), float(there[off_left & asked].sum())
-        leaking = float(b[off_right & asked].sum() + a[off_left & asked].sum())
-        leak = leaking / max(float(a[off_right & asked].sum() + b[off_left & asked].sum()), 1e-12)
+        confirmed = float(here[off_right & known].sum()), float(there[off_left & known].sum())
+        leaking = float(b[off_right & known].sum() + a[off_left & known].sum())
+        leak = leaking / max(float(a[off_right & known].sum() + b[off_left & known].sum()), 1e-12)
         return Split(condition, threshold, band, off_left, off_right, off, confirmed, leak, float(left.mean()))
 
     def rows_in(self, node: Node) -> BoolArray:
@@ -257,21 +257,21 @@ class TargetData:
         inside = self.rows_in(node)
         own = inside[self.redraws.row]
         unit, change = self.redraws.unit[own], self.redraws.change[own]
-        asked = np.bincount(unit, minlength=n_units)
-        square = np.bincount(unit, weights=change**2, minlength=n_units) / np.maximum(asked, 1)
+        n_redraws = np.bincount(unit, minlength=n_units)
+        square = np.bincount(unit, weights=change**2, minlength=n_units) / np.maximum(n_redraws, 1)
         changed = np.bincount(unit, weights=change > self.tolerance, minlength=n_units)
-        node.rate = changed / np.maximum(asked, 1)
+        node.rate = changed / np.maximum(n_redraws, 1)
         rms = np.sqrt(np.maximum(square - self.noise, 0.0)) * (changed > 0)
         # The noisier the black box, the more redraws it takes to count more than the energy.
-        weight = asked / (asked + MIN_REDRAWS + NOISE_WEIGHT * self.noise_rate)
+        weight = n_redraws / (n_redraws + MIN_REDRAWS + NOISE_WEIGHT * self.noise_rate)
         node.score = weight * rms + (1 - weight) * node.effect
-        by_chance = self.noise_rate * asked
+        by_chance = self.noise_rate * n_redraws
         surely = changed - by_chance - 2 * np.sqrt(by_chance)
         relative = node.effect / max(float(node.effect.max()), 1e-12)
-        node.inert = (changed == 0) & (asked >= MIN_INERT) & (relative <= ON_BY_ENERGY)
+        node.inert = (changed == 0) & (n_redraws >= MIN_INERT) & (relative <= ON_BY_ENERGY)
         node.doubtful, node.left_out, node.slight = np.zeros((3, n_units), dtype=bool)
         is_on = relative > ON_BY_ENERGY
-        node.active = (surely >= 2) | ((surely >= 1) & is_on) | ((asked < MIN_REDRAWS) & (relative > 0.1))
+        node.active = (surely >= 2) | ((surely >= 1) & is_on) | ((n_redraws < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
             node.active |= (relative > CLEARLY_ON) & (node.effect > MIN_EFFECT)
         if self.min_relative > 0:
@@ -279,17 +279,17 @@ class TargetData:
             # One redraw alone, which happened to change much, says as little as one of a label.
             top = np.zeros(n_units)
             np.maximum.at(top, unit, change**2)
-            rest = np.sqrt(np.maximum(square - top / np.maximum(asked, 1) - self.noise, 0.0))
+            rest = np.sqrt(np.maximum(square - top / np.maximum(n_redraws, 1) - self.noise, 0.0))
             is_steady = weight * rest + (1 - weight) * node.effect >= least
             matters = (node.score >= least) & (is_steady | is_on)
             node.slight = node.active & ~matters & (surely >= 2)
             node.active &= matters
         else:
-            self._leave_out(node, np.where(asked >= MIN_REDRAWS, square, np.inf))
+            self._leave_out(node, np.where(n_redraws >= MIN_REDRAWS, square, np.inf))
         if node.parent is not None:
-            node.doubtful = self._in_doubt(node, node.parent, inside, asked, changed)
+            node.doubtful = self._in_doubt(node, node.parent, inside, n_redraws, changed)
             node.active |= node.doubtful
-            if self._nothing_changes(node, node.parent, inside, asked, changed):
+            if self._nothing_changes(node, node.parent, inside, n_redraws, changed):
                 node.active[:], node.doubtful[:] = False, False
         node.sufficiency = self.sufficiency(node, node.active)
 
@@ -311,13 +311,13 @@ class TargetData:
         return np.asarray(self.unit_of_column[[i for i in looked_at if i < len(self.unit_of_column)]])
 
     def _in_doubt(
-        self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]
+        self, node: Node, parent: Node, inside: BoolArray, n_redraws: IntArray, changed: NDArray[Any]
     ) -> BoolArray:
         """Units that matter in the parent, of which too few queries here say otherwise and the energy does not.
 
         Where redraws of a unit changed nothing, so do mixtures count that keep all units that matter, but not this one.
         """
-        expected = parent.rate * asked
+        expected = parent.rate * n_redraws
         unlike = changed < expected - 2 * np.sqrt(expected)
         is_on = node.effect > np.maximum(STILL_ON * parent.effect, MIN_ON * node.effect.max())
         doubtful = parent.active & ~unlike & is_on & (changed < 2)
@@ -325,19 +325,19 @@ class TargetData:
         for unit in np.flatnonzero(doubtful & (changed == 0)):
             without = mixtures & ~self.mixtures.kept[:, unit]
             is_quiet = not (self.mixtures.change[without] > self.tolerance).any()
-            if is_quiet and parent.rate[unit] * (asked[unit] + without.sum()) >= MIN_EXPECTED:
+            if is_quiet and parent.rate[unit] * (n_redraws[unit] + without.sum()) >= MIN_EXPECTED:
                 doubtful[unit] = False
         return np.asarray(doubtful)
 
     def _nothing_changes(
-        self, node: Node, parent: Node, inside: BoolArray, asked: IntArray, changed: NDArray[Any]
+        self, node: Node, parent: Node, inside: BoolArray, n_redraws: IntArray, changed: NDArray[Any]
     ) -> bool:
         """Whether nothing was seen to change the target, where it would have been if this were as in the parent."""
         around, here = self.rows_in(parent)[self.mixtures.row], inside[self.mixtures.row]
         changes = self.mixtures.change > self.tolerance
         if changed.any() or changes[here].any():
             return False
-        return bool(parent.rate @ asked + changes[around].mean() * here.sum() >= MIN_EXPECTED)
+        return bool(parent.rate @ n_redraws + changes[around].mean() * here.sum() >= MIN_EXPECTED)
 
     def sufficiency(self, node: Node, units: BoolArray) -> float:
         """How much of the change by redrawing everything is avoided while these units are kept; NaN if unknown."""

@@ -1,4 +1,4 @@
-"""What an explainer asks of its networks, and what all ways to score share."""
+"""What an explainer needs of its networks, and what all ways to score share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Targets = NDArray[np.int64]
 
 
 class Scorer(Protocol):
-    """What an explainer asks its networks."""
+    """What an explainer needs of its networks."""
 
     def scores(self, source: ExplainedRows, targets: Targets) -> Scored:
         """What is known of the units of rows."""

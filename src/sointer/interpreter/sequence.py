@@ -51,7 +51,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Size:
+class SelectionSize:
     """How many tokens to select: k of them, or as few as keep the label with a probability."""
 
     level: float = 0.95
@@ -97,7 +97,7 @@ class ChainReader:
         with torch.no_grad():
             return np.asarray(self.log_marginals(torch.as_tensor(ids)).argmax(2).numpy())
 
-    def select(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: Size) -> Selected:
+    def select(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: SelectionSize) -> Selected:
         """The tokens that keep each label of sequences of one length: targets are (sequences x n)."""
         n = ids.shape[1]
         with torch.no_grad():
@@ -199,7 +199,7 @@ class ChainReader:
             parts.append(log_p[:, torch.arange(n), torch.as_tensor(codes)].exp().numpy())
         return np.concatenate(parts)
 
-    def _select_long(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: Size) -> Path:
+    def _select_long(self, ids: NDArray[np.int64], codes: NDArray[np.int64], size: SelectionSize) -> Path:
         """With every subset of a segment around the target; where that does not keep the label, of the best tokens."""
         (n_sequences, n), place = ids.shape, np.arange(ids.shape[1])
         log_p = self.log_marginals(torch.as_tensor(ids))
@@ -263,7 +263,7 @@ Path = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 """The ranking of every target, how many of the first are selected, and the probability with the first 0, 1, ... n."""
 
 
-def best_path(table: NDArray[np.float32], size: Size) -> Path:
+def best_path(table: NDArray[np.float32], size: SelectionSize) -> Path:
     """The best set of the wanted size, from (sequences, targets, 2^tokens), and the order of tokens that it implies.
 
     Tokens are taken away from it one by one, always the one that costs least, and others are added to it, always the

@@ -22,7 +22,7 @@ CLEARLY_ON = 0.35
 MIN_NOISY_UNITS, N_NOISE_ROUNDS, MAX_QUIET = 3, 4, 2.0
 MIN_SAVED, MAX_LEAK = 0.2, 0.02
 """Of a clean split: what redraws must confirm to be switched off, for a sample on average, and how little may leak."""
-N_WAYS, N_SUMMED_AT_FIRST, MAX_SUMMED, MAX_SPREADS = 3, 24, 8, 3.0
+N_COMPONENTS, N_SUMMED_AT_FIRST, MAX_SUMMED, MAX_SPREADS = 3, 24, 8, 3.0
 """Of weighted sums: in how many directions shares are looked at, how many columns a sum may begin with and keep, and
 how many standard deviations of a column count."""
 MIN_WEIGHT, N_ERRORS, NEARLY_ALL = 0.1, 3.5, 0.98
@@ -70,16 +70,16 @@ class WeightedSum:
 
 
 def weighted_sums(conditions: FloatArray, columns: IntArray, shares: FloatArray) -> list[WeightedSum]:
-    """The sums of columns that best predict the main ways in which effects are shared out, if it takes several."""
+    """The sums of columns that best predict the main directions in which shares vary, if it takes several columns."""
     values = conditions[:, columns]
     spread = values.std(axis=0)
     columns, values, spread = columns[spread > 0], values[:, spread > 0], spread[spread > 0]
     values = np.clip((values - values.mean(axis=0)) / spread, -MAX_SPREADS, MAX_SPREADS)
     found: list[WeightedSum] = []
-    for way in main_ways(shares):
-        place, weights = _clear_weights(values, way)
+    for component in main_components(shares):
+        place, weights = _clear_weights(values, component)
         if len(place) > 1:
-            place, weights = _without_idle(values, place, weights, way, shares)
+            place, weights = _without_idle(values, place, weights, component, shares)
         if len(place) > 1:
             found.append(WeightedSum(columns[place], _rounded(weights / spread[place])))
     return found
@@ -108,19 +108,19 @@ def _rounded(weights: FloatArray) -> FloatArray:
     return np.array([float(f"{weight:.3g}") for weight in weights / weights[0]])
 
 
-def main_ways(shares: FloatArray) -> FloatArray:
+def main_components(shares: FloatArray) -> FloatArray:
     """The directions in which shares vary most: (directions, samples)."""
-    ways, size, _ = np.linalg.svd(shares - shares.mean(axis=0), full_matrices=False)
-    return np.asarray((ways * size).T[:N_WAYS])
+    components, size, _ = np.linalg.svd(shares - shares.mean(axis=0), full_matrices=False)
+    return np.asarray((components * size).T[:N_COMPONENTS])
 
 
-def _clear_weights(values: FloatArray, way: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The columns that clearly take part in the linear prediction of a way, heaviest first, and their weights."""
-    place = np.argsort(-np.abs(values.T @ way), kind="stable")[:N_SUMMED_AT_FIRST]
+def _clear_weights(values: FloatArray, component: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The columns that clearly take part in the linear prediction of a component, heaviest first, and their weights."""
+    place = np.argsort(-np.abs(values.T @ component), kind="stable")[:N_SUMMED_AT_FIRST]
     while True:
         own = values[:, place]
-        weights = np.linalg.lstsq(own, way, rcond=None)[0]
-        error = np.square(way - own @ weights).sum() / max(len(way) - len(place), 1)
+        weights = np.linalg.lstsq(own, component, rcond=None)[0]
+        error = np.square(component - own @ weights).sum() / max(len(component) - len(place), 1)
         surely = np.abs(weights) >= N_ERRORS * np.sqrt(error * np.diag(np.linalg.pinv(own.T @ own)))
         keep = surely & (np.abs(weights) >= MIN_WEIGHT * np.abs(weights).max(initial=0.0))
         order = np.argsort(-np.abs(weights), kind="stable")
@@ -131,13 +131,13 @@ def _clear_weights(values: FloatArray, way: FloatArray) -> tuple[IntArray, Float
 
 
 def _without_idle(
-    values: FloatArray, place: IntArray, weights: FloatArray, way: FloatArray, shares: FloatArray
+    values: FloatArray, place: IntArray, weights: FloatArray, component: FloatArray, shares: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Without the columns without which a split of the sum explains as much: effects also vary within its sides."""
     gain = _gain_of(values[:, place] @ weights, shares)
     while len(place) > 1:
         fewer = place[:-1]
-        fitted = np.asarray(np.linalg.lstsq(values[:, fewer], way, rcond=None)[0], dtype=np.float64)
+        fitted = np.asarray(np.linalg.lstsq(values[:, fewer], component, rcond=None)[0], dtype=np.float64)
         if (own := _gain_of(values[:, fewer] @ fitted, shares)) < NEARLY_ALL * gain:
             break
         place, weights, gain = fewer, fitted, max(own, gain)
@@ -237,7 +237,7 @@ def two_cuts(conditions: FloatArray, shares: FloatArray) -> tuple[float, Cut, Cu
         return best
     n, places = len(shares), np.linspace(0, 1, N_PLACES + 1)[1:-1]
     counted, whole = np.column_stack([np.ones(n), shares]), float((shares.mean(axis=0) ** 2).sum())
-    from_middle, ways = conditions[:, varies] - np.median(conditions[:, varies], axis=0), main_ways(shares)
+    from_middle, components = conditions[:, varies] - np.median(conditions[:, varies], axis=0), main_components(shares)
 
     @lru_cache
     def cut(j: int) -> tuple[FloatArray, IntArray]:
@@ -252,7 +252,7 @@ def two_cuts(conditions: FloatArray, shares: FloatArray) -> tuple[float, Cut, Cu
             best = gain, Cut(i, float(cut(i)[0][a])), Cut(j, float(cut(j)[0][b]))
 
     far = np.abs(from_middle) - np.abs(from_middle).mean(axis=0)
-    related = np.abs(ways @ (far / np.maximum(far.std(axis=0), 1e-12))).max(axis=0)
+    related = np.abs(components @ (far / np.maximum(far.std(axis=0), 1e-12))).max(axis=0)
     for i in varies[np.argsort(-related, kind="stable")[:N_TRIED]].tolist():
         cuts, cell = cut(i)
         low = np.zeros((len(cuts) + 1, counted.shape[1]))
@@ -262,8 +262,8 @@ def two_cuts(conditions: FloatArray, shares: FloatArray) -> tuple[float, Cut, Cu
         explained = _explained(below) + _explained(above) + _explained(low[-1] - below - above)
         add(i, i, np.triu(explained, 1))
     signs = np.sign(from_middle)
-    for way in ways if len(varies) > 1 else ():
-        together = np.abs(np.triu((signs * way[:, None]).T @ signs, 1))
+    for component in components if len(varies) > 1 else ():
+        together = np.abs(np.triu((signs * component[:, None]).T @ signs, 1))
         i, j = (int(varies[place]) for place in np.unravel_index(np.argmax(together), together.shape))
         (cuts, cell), (others, other_cell) = cut(i), cut(j)
         sums = np.zeros((len(cuts) + 1, len(others) + 1, counted.shape[1]))
@@ -308,16 +308,18 @@ def noise_floor(unit: NDArray[np.int64], changes: NDArray[np.float64], effects: 
     what redraws of irrelevant units change is noise. (If these units are not irrelevant but weak, redrawing all of them
     together changes more than that, and the others will not be found to suffice.)
     """
-    asked, rate = mean_by_unit(unit, changes, len(effects))
-    order = [i for i in np.argsort(rate, kind="stable").tolist() if asked[i] >= MIN_REDRAWS]
+    n_redraws, rate = mean_by_unit(unit, changes, len(effects))
+    order = [i for i in np.argsort(rate, kind="stable").tolist() if n_redraws[i] >= MIN_REDRAWS]
     n_least = max(MIN_NOISY_UNITS, (len(order) + 1) // 2)
     alike = np.array(order[:n_least], dtype=np.int64)
     for _ in range(N_NOISE_ROUNDS if len(order) > n_least else 0):
-        share = float((rate * asked)[alike].sum() / asked[alike].sum())
-        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(asked, 1))
+        share = float((rate * n_redraws)[alike].sum() / n_redraws[alike].sum())
+        high = share + 2.5 * np.sqrt(share * (1 - share) / np.maximum(n_redraws, 1))
         alike = np.array([i for i in order if rate[i] <= high[i]], dtype=np.int64)
-        quiet = (rate[alike] == 0) & (share * asked[alike] >= MAX_QUIET)  # noise would have changed something there too
+        quiet = (rate[alike] == 0) & (
+            share * n_redraws[alike] >= MAX_QUIET
+        )  # noise would have changed something there too
         if share == 0 or len(alike) < n_least or quiet.any():
             return 0.0
     rest = alike[effects[alike] < CLEARLY_ON * effects.max()]
-    return float((rate * asked)[rest].sum() / asked[rest].sum()) if len(rest) >= n_least else 0.0
+    return float((rate * n_redraws)[rest].sum() / n_redraws[rest].sum()) if len(rest) >= n_least else 0.0

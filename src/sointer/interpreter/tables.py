@@ -16,8 +16,8 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import Effects, FirstLayer
 from sointer.interpreter.localities import MAX_DEPTH
-from sointer.interpreter.nodes import Node, complete_node
 from sointer.interpreter.splits import MAX_SUMMED, BoolArray, FloatArray, IntArray, WeightedSum
+from sointer.interpreter.trees import Node, complete_node
 
 PARENT_WEIGHT = 0.05
 CLEARLY_NEEDED = 0.35

@@ -20,8 +20,8 @@ from sointer.energy.texts import TextFeatures, TextInputs
 from sointer.interpreter.elimination import (
     BLOCK_ROWS,
     EliminationInterpreter,
-    Evidence,
-    UnmaskedRows,
+    PathEvidence,
+    UnmaskedEvidence,
     better_half,
     is_decided_by_features,
     lengthened,
@@ -73,10 +73,10 @@ class TextInterpreter(EliminationInterpreter):
         """What the energy sees of texts."""
         return replace(self._features, rank=self.rank.numpy() if len(self.rank) else None)
 
-    def whole(self, documents: Documents, targets: Tensor, values: Tensor) -> UnmaskedRows:
+    def whole(self, documents: Documents, targets: Tensor, values: Tensor) -> UnmaskedEvidence:
         """Evidence of every unit that is left in texts for the values of the targets, and what it is in probability."""
         n = documents.shape[0]
-        found = UnmaskedRows(torch.zeros(n, self.n_units), *(torch.zeros(n) for _ in range(3)))
+        found = UnmaskedEvidence(torch.zeros(n, self.n_units), *(torch.zeros(n) for _ in range(3)))
         for rows, inputs, of_entry, *ends in self.evidence(documents, targets, values):
             row, unit = torch.as_tensor(inputs.row), self.unit_of_column[torch.as_tensor(inputs.owners)]
             for side in (0, 1):  # two words share what their order says
@@ -89,14 +89,14 @@ class TextInterpreter(EliminationInterpreter):
     ) -> Iterator[tuple[slice, TextInputs, Tensor, Tensor, Tensor, Tensor]]:
         """Some texts at a time: their places, what the energy sees of them, and what each entry says for the value.
 
-        Last come slope, base and end, as in `UnmaskedRows`.
+        Last come slope, base and end, as in `UnmaskedEvidence`.
         """
         n, features, weight = documents.shape[0], self.features, self.energy.projection_weight.T
         start = self.energy.project(self.references)
         for begin in range(0, n, BLOCK_ROWS):
             rows = slice(begin, min(begin + BLOCK_ROWS, n))
             inputs = features(documents[rows])
-            block = Evidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
+            block = PathEvidence(self, start, *lengthened(BLOCK_ROWS, targets[rows], values[rows]))
             slope, *ends = block.along(padded(inputs.rows, BLOCK_ROWS))
             columns, of_row = inputs.rows.columns, torch.as_tensor(inputs.row)
             some = [(slope[of_row[part]] * weight[columns[part]]).sum(dim=1) for part in parts_of(len(columns))]

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, TypeAlias
 
 from sointer._support import containers
-from sointer._support.validation import some as listed
+from sointer._support.validation import some
 from sointer.data.checks import places_of
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError, SointerError
@@ -95,12 +95,12 @@ def check_columns(columns: Columns, known: Sequence[str] | None, what: str) -> N
     if wanted is None:
         return
     if known is None:
-        raise InputError(f"{what} has no named columns, but {listed(wanted)} were requested; leave columns out.")
+        raise InputError(f"{what} has no named columns, but {some(wanted)} were requested; leave columns out.")
     names = set(known)
     missing = [name for name in wanted if name not in names]
     if missing:
         raise InputError(
-            f"{what} lacks {len(missing)} of the columns that are needed: {listed(missing)}; it has {listed(known)}. "
+            f"{what} lacks {len(missing)} of the columns that are needed: {some(missing)}; it has {some(known)}. "
             "Give a source with these columns, or rename them."
         )
 
@@ -193,7 +193,7 @@ def _text_column(names: Sequence[str], text_column: str | None, what: str) -> st
         return chosen
     wanted = "" if text_column is None else f", and none is {text_column!r}"
     raise InputError(
-        f"{what} has the columns {listed(list(names))}{wanted}, but the explainer was fitted on texts. Name the column "
+        f"{what} has the columns {some(list(names))}{wanted}, but the explainer was fitted on texts. Name the column "
         "that holds them: --text on the command line, text_column= in Python."
     )
 

@@ -33,7 +33,7 @@ from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
 from sointer.errors import LoadError
-from sointer.explainers.records import Probe, are_long, as_lists, texts_of
+from sointer.explainers.record_check import Probe, are_long, as_lists, texts_of
 from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
 from sointer.interpreter.tables import TableInterpreter
@@ -41,8 +41,13 @@ from sointer.io.checks import check_metadata, with_prefix
 from sointer.io.networks import move, of_energy, restore_networks
 from sointer.io.sequences import load as load_sequences
 from sointer.io.storage import DAMAGE, EXPLAINER, SEQUENCES, hash_of, need, storage_of
-from sointer.masking.build import synthetic_background, with_background, without_rows
-from sointer.masking.groups import Groups
+from sointer.masking.build import (
+    restore_groups,
+    restore_removal,
+    synthetic_background,
+    with_background,
+    without_rows,
+)
 from sointer.masking.removal import Background, FunctionRemoval, Removal, RemovalByRows, TextTableRemoval
 
 PROJECTIONS, ENCODINGS = "effects.projections", "effects.encodings"
@@ -259,7 +264,7 @@ def _restore(
         InterpreterConfig(**interpreter_metadata).resolve(parameters["preset"], data),
         TrainingConfig(**training_metadata).resolve(parameters["preset"], data),
     )
-    explainer.groups_ = Groups.from_json(metadata["groups"])
+    explainer.groups_ = restore_groups(metadata["groups"])
     explainer.outputs_ = Outputs.from_json(metadata["outputs"])
     explainer.removal_ = _removal(metadata["removal"], _arrays(tensors, "removal."), removal)
     explainer.background_ = Background.from_state(metadata["background"], _arrays(tensors, "background."))
@@ -312,7 +317,7 @@ def _set_parameters(explainer: SOInter) -> None:
 
 
 def _removal(metadata: dict[str, Any], arrays: dict[str, NDArray[Any]], function: Any) -> Removal:
-    removal = Removal.from_state(metadata, arrays, function=function)
+    removal = restore_removal(metadata, arrays, function=function)
     if function is not None and not isinstance(removal, FunctionRemoval):
         raise LoadError(
             f"removal was given, but the explainer was fitted with removal={removal.name!r} and keeps it; leave "

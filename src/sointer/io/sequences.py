@@ -24,8 +24,8 @@ from sointer.config import Rows, check_rows
 from sointer.data.sequences import MAX_LABELS, TokenOutputs, Tokens, Vocabulary
 from sointer.energy.chain import HIDDEN_WIDTH, ChainEnergy
 from sointer.errors import InputError, require_extra
-from sointer.explainers.recording import make_sequence_records
-from sointer.explainers.records import Probe
+from sointer.explainers.record_check import Probe
+from sointer.explainers.records import make_sequence_records
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.checks import check_sequences

@@ -21,7 +21,7 @@ from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, SointerError, SointerWarning, warn_caller
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import FarRows
-from sointer.explainers.recording import make_records
+from sointer.explainers.records import make_records
 from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.io.columns import (
     RowSource,

@@ -96,7 +96,7 @@ def _of_texts(spec: Any, data: Any, input_format: TextFormat, rng: np.random.Gen
 def restore_removal(
     meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], function: RemovalFunction | None = None
 ) -> Removal:
-    """The removal whose `state` this was."""
+    """The removal whose `state` this was. A function is never saved: give it again, or using the removal fails."""
     try:
         if meta["type"] == "fixed":
             return FixedRemoval(meta["name"], np.asarray(arrays["reference"], dtype=np.float64))
@@ -214,10 +214,20 @@ def _encode_row(values: list[Any], input_format: InputFormat) -> FloatArray:
 def make_groups(
     groups: Any,
     feature_names: Sequence[str],
-    column_feature: npt.ArrayLike | None,
-    input_format: InputFormat | None,
+    column_feature: npt.ArrayLike | None = None,
+    input_format: InputFormat | None = None,
 ) -> Groups:
-    """See `Groups.build`."""
+    """Make units from None (each feature alone), a dict, a list of lists, or one group id per feature.
+
+    Members are feature indices or names; `column_feature` is the feature that owns each numeric column. Images, known
+    by their `input_format`, may also be cut into `Patches` or `Superpixels`.
+
+    Examples
+    --------
+    >>> groups = make_groups({"colour": ["red", "green"]}, ["red", "size", "green"])
+    >>> groups.unit_names, groups.unit_of_feature
+    (['colour', 'size'], array([0, 1, 0]))
+    """
     image = None if input_format is None else input_format.image
     for kind in (Patches, Superpixels):
         if groups is kind:
@@ -246,11 +256,18 @@ def make_groups(
 
 def restore_groups(data: dict[str, Any]) -> Groups:
     """The groups whose `to_json` this was."""
-    if "patches" in data:
-        return Patches(**data["patches"]).cut(ImageShape(**data["image"]))
-    if "superpixels" in data:
-        return SuperpixelGroups(Superpixels(**data["superpixels"]), ImageShape(**data["image"]), data["pixel_range"])
-    return FixedGroups.restore(data)
+    try:
+        if "patches" in data:
+            return Patches(**data["patches"]).cut(ImageShape(**data["image"]))
+        if "superpixels" in data:
+            image = ImageShape(**data["image"])
+            return SuperpixelGroups(Superpixels(**data["superpixels"]), image, data["pixel_range"])
+        return FixedGroups.restore(data)
+    except (KeyError, TypeError, ValueError, IndexError) as exc:
+        raise LoadError(
+            f"The saved groups are incomplete or of another version: {exc!r}; expected what "
+            "Groups.to_json writes. Save them again with this version."
+        ) from exc
 
 
 MAX_LEVELS = 32

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.validation import check_positive_int, check_unique_names, is_integer, some
 from sointer.data.images import ImageShape
-from sointer.data.inputs import InputFormat
-from sointer.errors import InputError, LoadError
+from sointer.errors import InputError
 
 BoolArray = npt.NDArray[np.bool_]
 FloatTable = npt.NDArray[np.floating[Any]]
@@ -25,12 +24,6 @@ class Groups(ABC):
 
     They are the same for all rows, unless they are superpixels, which every image has of its own: `bind` computes them
     for given rows, and `take` gives those of some of these rows.
-
-    Examples
-    --------
-    >>> groups = Groups.build({"colour": ["red", "green"]}, ["red", "size", "green"])
-    >>> groups.unit_names, groups.unit_of_feature
-    (['colour', 'size'], array([0, 1, 0]))
     """
 
     unit_names: list[str]
@@ -38,35 +31,6 @@ class Groups(ABC):
     """The unit of every feature, where it is the same in all rows."""
     unit_of_column: npt.NDArray[np.int64]
     members: list[npt.NDArray[np.int64]]
-
-    @staticmethod
-    def build(
-        groups: Any,
-        feature_names: Sequence[str],
-        column_feature: npt.ArrayLike | None = None,
-        input_format: InputFormat | None = None,
-    ) -> Groups:
-        """Make units from None (each feature alone), a dict, a list of lists, or one group id per feature.
-
-        Members are feature indices or names; `column_feature` is the feature that owns each numeric column. Images,
-        known by their `input_format`, may also be cut into `Patches` or `Superpixels`.
-        """
-        from sointer.masking.build import make_groups
-
-        return make_groups(groups, feature_names, column_feature, input_format)
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Groups:
-        """The inverse of `to_json`."""
-        from sointer.masking.build import restore_groups
-
-        try:
-            return restore_groups(data)
-        except (KeyError, TypeError, ValueError, IndexError) as exc:
-            raise LoadError(
-                f"The saved groups are incomplete or of another version: {exc!r}; expected what "
-                "Groups.to_json writes. Save them again with this version."
-            ) from exc
 
     @property
     def n_units(self) -> int:
@@ -76,7 +40,7 @@ class Groups(ABC):
     @property
     @abstractmethod
     def spec(self) -> Any:
-        """What `build` makes these units from."""
+        """What `make_groups` makes these units from."""
 
     def bind(self, rows: Any) -> Groups:
         """The units of encoded rows."""

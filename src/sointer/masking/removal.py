@@ -60,18 +60,7 @@ class Removal(ABC):
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Plain JSON and arrays from which `from_state` makes the same removal."""
-
-    @staticmethod
-    def from_state(
-        meta: Mapping[str, Any],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        function: RemovalFunction | None = None,
-    ) -> Removal:
-        """The inverse of `state`. A function is never saved: give it again, or using the removal fails."""
-        from sointer.masking.build import restore_removal
-
-        return restore_removal(meta, arrays, function)
+        """Plain JSON and arrays from which `restore_removal` makes the same removal."""
 
 
 def check_mask(Z: FloatArray, keep: BoolArray, n_columns: int) -> None:
@@ -278,7 +267,7 @@ class TextTableRemoval(TextRemoval):
         return own | meta, arrays | {"owners": self.owners}
 
 
-# The function is its owner's: fit calls it while training and while asking, which are two threads.
+# The function is its owner's: fit calls it while training and while querying, which are two threads.
 _one_at_a_time = threading.RLock()
 
 

@@ -21,12 +21,12 @@ from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
 from sointer.masking.removal import Background, Removal
 
-ASK_ROWS = 4096
-MAX_NUMBERS = 2**24  # of images asked about at a time
+QUERY_ROWS = 4096
+MAX_NUMBERS = 2**24  # of images queried at a time
 
 
 class SentRows:
-    """How many rows were sent to the black box for one explanation, whoever else is asking it at the same time."""
+    """How many rows were sent to the black box for one explanation, whoever else queries it at the same time."""
 
     def __init__(self) -> None:
         self._parts: list[int] = []  # threads may append at the same time
@@ -36,7 +36,7 @@ class SentRows:
         """How many so far."""
         return sum(self._parts)
 
-    def add(self, rows: Sized, answers: Any = None) -> None:
+    def add(self, rows: Sized, outputs: Any = None) -> None:
         """Count these rows."""
         self._parts.append(len(rows))
 
@@ -73,12 +73,8 @@ class MaskableRows:
         chosen = self.data[index]
         return np.asarray(chosen.toarray() if is_sparse(chosen) else chosen, dtype=np.float64)
 
-    def ask(self, points: Any) -> NDArray[Any]:
-        """What the black box says about encoded points, dense or CSR."""
-        return self.query_points(points)
-
     def query_points(self, points: Any, on_answer: Any = None) -> NDArray[Any]:
-        """What the black box says about encoded points; equal texts are sent once."""
+        """The model's outputs for encoded points, dense or CSR; equal texts are sent once."""
         X, which = distinct_texts(self.input_format.decode(points))
         replies = self.model(X, on_answer=on_answer)
         return replies if which is None else replies[which]
@@ -131,7 +127,7 @@ class ExplainedRows(MaskableRows):
         # Within a budget all are sent by one call, which is refused as a whole if the budget is too small.
         chunks = [slice(None)] if has_budget else self._chunks(len(first))
         try:
-            return stack([self.ask(self.data[first[rows]]) for rows in chunks])[which]
+            return stack([self.query_points(self.data[first[rows]]) for rows in chunks])[which]
         except QueryBudgetExceeded as error:
             raise QueryBudgetExceeded(
                 f"explain queries the model once per sample, to explain what it predicts; for {len(first)} different "
@@ -212,9 +208,9 @@ class ExplainedRows(MaskableRows):
         """A table (rows, outputs) at each row's target: an entry, or the mean over the outputs of a region: (rows,)."""
         return at_targets(table, targets, self.regions)
 
-    def ask(self, points: Any) -> NDArray[Any]:
-        """What the black box says about encoded points, dense or CSR."""
-        replies = self.query_points(points, on_answer=self.sent.add)
+    def query_points(self, points: Any, on_answer: Any = None) -> NDArray[Any]:
+        """The model's outputs for encoded points; rows sent are counted, and other outputs than in fit refused."""
+        replies = super().query_points(points, on_answer or self.sent.add)
         if replies.shape[1] != self.outputs.n_outputs:
             raise InputError(
                 f"the model returned {replies.shape[1]} outputs, but the explainer was fitted on "
@@ -245,7 +241,7 @@ class ExplainedRows(MaskableRows):
                 draws = self.removal.draws(self.data[self.of_samples(own)], columns, n_draws, rng)
             else:
                 draws = iter([self.removal.reduce(self.data[self.of_samples(own)], columns, rng)])
-            agree = [self.agrees(self.ask(points), own, targets[chunk]) for points in draws]
+            agree = [self.agrees(self.query_points(points), own, targets[chunk]) for points in draws]
             found[chunk] = np.mean(agree, axis=0)
         return found
 
@@ -262,7 +258,7 @@ class ExplainedRows(MaskableRows):
         """Of rows reduced to `keep_units`, `agrees` and `moved`, each as its mean over the draws."""
         agree, moved = np.empty((2, n_draws, len(rows)))
         for draw in range(n_draws):
-            for chunk, masked in self.ask_in_parts(removal, keep_units, rows, rng):
+            for chunk, masked in self.query_in_parts(removal, keep_units, rows, rng):
                 agree[draw, chunk] = self.agrees(masked, rows[chunk], targets[chunk])
                 moved[draw, chunk] = self.moved(masked, rows[chunk], targets[chunk])
         return agree.mean(axis=0), moved.mean(axis=0)
@@ -283,22 +279,22 @@ class ExplainedRows(MaskableRows):
             return with_values(self.outputs, masked, self.expected[rows], targets, self.regions)
         return np.asarray(self.predictions[self.of_samples(rows)])
 
-    def ask_reduced(
+    def query_reduced(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[Any]:
-        """What the black box says about rows reduced to `keep_units`; a few rows are made dense at a time."""
-        return stack([replies for _, replies in self.ask_in_parts(removal, keep_units, rows, rng)])
+        """The model's outputs for rows reduced to `keep_units`; a few rows are made dense at a time."""
+        return stack([replies for _, replies in self.query_in_parts(removal, keep_units, rows, rng)])
 
-    def ask_in_parts(
+    def query_in_parts(
         self, removal: Removal, keep_units: NDArray[np.bool_], rows: NDArray[np.int64], rng: np.random.Generator
     ) -> Iterator[tuple[slice, NDArray[Any]]]:
         """The same, a chunk of rows at a time, with their places: all masks of many images may be too much to hold."""
         for chunk in self._chunks(len(rows)):
             columns = self.units(rows[chunk]).to_columns(keep_units[chunk])
-            yield chunk, self.ask(removal.reduce(self.data[self.of_samples(rows[chunk])], columns, rng))
+            yield chunk, self.query_points(removal.reduce(self.data[self.of_samples(rows[chunk])], columns, rng))
 
     def _chunks(self, n: int) -> list[slice]:
-        step = ASK_ROWS
+        step = QUERY_ROWS
         if self.input_format.image is not None:
             step = max(1, min(step, MAX_NUMBERS // self.input_format.n_columns))
         return slices(n, step)

@@ -200,13 +200,13 @@ def refine_ranking(
     targets: NDArray[np.int64],
     k: int,
     *,
-    n_questions: int,
+    n_queries: int,
     n_draws: int,
     seed: int,
 ) -> NDArray[np.int64]:
     """Rankings whose first k units the black box confirms, where one is found within n_questions for each row.
 
-    Rows that are confirmed as they are cost one question (of n_draws draws). For the others, variations of the
+    Rows that are confirmed as they are cost one query (of n_draws draws). For the others, variations of the
     ranking are proposed, the energy orders them, and the model is queried about the most promising first.
     """
     n_rows, n_units = ranking.shape
@@ -217,7 +217,7 @@ def refine_ranking(
         keep = first_units(tried, np.full(len(tried), k), n_units)
         return np.asarray(source.agreement(keep, targets[rows], rows=rows, n_draws=n_draws, seed=seed) == 1.0)
 
-    n_rounds = n_questions // n_draws
+    n_rounds = n_queries // n_draws
     if n_rounds == 0:
         return order
     rows = np.arange(n_rows)

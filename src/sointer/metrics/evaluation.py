@@ -1,4 +1,4 @@
-"""Compare an explainer with baselines on the same questions; the model decides who is right. Of sequences, too."""
+"""Compare an explainer with baselines on the same cases; the model decides who is right. Of sequences, too."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ Sizes: TypeAlias = tuple[int, ...] | Pool
 
 
 @dataclass(frozen=True)
-class Questions:
-    """Rows, and which outputs are explained for each: question i is about row `row[i]` and output `target[i]`."""
+class Cases:
+    """Rows, and which outputs are explained for each: case i is about row `row[i]` and output `target[i]`."""
 
     source: ExplainedRows
     """The rows, with the model's outputs."""
@@ -150,33 +150,30 @@ def evaluate(
     rows = explainer._source(X, None)
     subset = np.sort(rng.permutation(rows.data.shape[0])[: check_positive_int(n_rows, "n_rows")])
     say(f"querying the model for {len(subset)} rows")
-    questions = ask_questions(explainer, rows.take(subset), targets_to_explain, rng)
-    n_units = questions.source.groups.n_units
+    cases = draw_cases(explainer, rows.take(subset), targets_to_explain, rng)
+    n_units = cases.source.groups.n_units
     size = check_k(explainer.k if k is None else k, n_units)
     sizes = sizes_to_report(explainer, ks, size)
     pool = Pool.of(rows, sizes, rng) if explainer.input_format_.image is not None and sizes else None
-    other = other_removal(questions.source.removal)
+    other = other_removal(cases.source.removal)
     baselines = [make_baseline(name, explainer, targets_to_explain, n_samples, random_state, say) for name in names]
     own_queries = queries_of_fit(explainer) if isinstance(explainer, SOInter) else 0
     say(f"judging {type(explainer).__name__}")
-    if size == "auto":
-        kept = rank(explainer, questions.source, questions, "auto").n_selected
-    else:
-        kept = np.full(len(questions), size)
-    score, agreement, explanation = judge(explainer, questions, kept, pool or sizes, other)
+    kept = rank(explainer, cases.source, cases, "auto").n_selected if size == "auto" else np.full(len(cases), size)
+    score, agreement, explanation = judge(explainer, cases, kept, pool or sizes, other)
     scores = [replace(score, n_fit_queries=own_queries, fit_seconds=float("nan"))]
     for baseline in baselines:
         say(f"judging {type(baseline.method).__name__}")
-        scores.append(judge_baseline(baseline, explanation, questions, kept, pool or sizes, other))
+        scores.append(judge_baseline(baseline, explanation, cases, kept, pool or sizes, other))
     return Evaluation(
         methods=scores,
-        targets=by_target(explainer, questions, agreement),
+        targets=by_target(explainer, cases, agreement),
         n_rows=len(subset),
-        n_questions=len(questions),
+        n_questions=len(cases),
         k=size,
         n_kept=float(kept.mean()),
         ks=list(sizes),
-        removal=questions.source.removal.name,
+        removal=cases.source.removal.name,
         other_removal=other,
         n_queries=explainer.black_box_.n_queries - before,
     )
@@ -199,12 +196,10 @@ def sizes_to_report(explainer: Explainer, ks: Sequence[int] | None, k: int | Lit
     return sizes if ks is not None or k == "auto" or k == n_units else tuple(sorted({*sizes, k}))
 
 
-def ask_questions(
-    explainer: Explainer, source: ExplainedRows, targets: list[int], rng: np.random.Generator
-) -> Questions:
-    """Choose the questions, and change a tenth of every row to see later who is confused by it."""
+def draw_cases(explainer: Explainer, source: ExplainedRows, targets: list[int], rng: np.random.Generator) -> Cases:
+    """Choose the cases, and change a tenth of every row to see later who is confused by it."""
     source = source.queried()
-    row, target = choose_questions(source.predictions, explainer, targets, rng)
+    row, target = choose_cases(source.predictions, explainer, targets, rng)
     allowed = explainer._allowed(source)
     n_changed = np.maximum(1, np.rint(SHARE_CHANGED * allowed.sum(axis=1)))
     uniforms = np.where(allowed, rng.random(allowed.shape), np.inf)
@@ -212,11 +207,11 @@ def ask_questions(
     untouched |= ~allowed
     reduced = source.removal.reduce(source.data, source.groups.to_columns(untouched), rng)
     as_seen = source.input_format.encode(source.input_format.decode(reduced))
-    changed = replace(source, data=as_seen, predicted=source.ask(reduced))
-    return Questions(source, row, target, changed, untouched)
+    changed = replace(source, data=as_seen, predicted=source.query_points(reduced))
+    return Cases(source, row, target, changed, untouched)
 
 
-def choose_questions(
+def choose_cases(
     outputs: NDArray[Any], explainer: Explainer, targets: list[int], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All outputs of every row if they are few, else 8 of them, half of them with another value than usual."""
@@ -233,19 +228,19 @@ def choose_questions(
 
 
 def judge_baseline(
-    baseline: FittedBaseline, own: Explanation, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
+    baseline: FittedBaseline, own: Explanation, cases: Cases, kept: NDArray[np.int64], sizes: Sizes, other: str
 ) -> MethodScore:
-    """How another method does on all questions; `own` is the explainer's explanation of them."""
+    """How another method does on all cases; `own` is the explainer's explanation of them."""
     if isinstance(baseline.method, GlobalList):
         baseline.method.learn_from(own)
-    score, _, _ = judge(baseline.method, questions, kept, sizes, other)
+    score, _, _ = judge(baseline.method, cases, kept, sizes, other)
     return replace(score, n_fit_queries=baseline.n_fit_queries, fit_seconds=baseline.fit_seconds)
 
 
 def judge(
-    method: Explainer, questions: Questions, kept: NDArray[np.int64], sizes: Sizes, other: str
+    method: Explainer, cases: Cases, kept: NDArray[np.int64], sizes: Sizes, other: str
 ) -> tuple[MethodScore, NDArray[np.float64], Explanation]:
-    """How a method does on all questions, on which of them the model agrees, and the explanation.
+    """How a method does on all cases, on which of them the model agrees, and the explanation.
 
     `kept` is how many features are kept for each of them; `sizes`, how many are kept and deleted, or swapped with the
     pixels of other images.
@@ -253,26 +248,26 @@ def judge(
     black_box = method.black_box_
     assert black_box is not None
     queries, started = black_box.n_queries, time.perf_counter()
-    explanation = rank(method, questions.source, questions)
+    explanation = rank(method, cases.source, cases)
     ranking, source = explanation.selected, explanation.source
     seconds, n_queried = time.perf_counter() - started, black_box.n_queries - queries
-    n_units, every = source.groups.n_units, np.arange(len(questions))
+    n_units, every = source.groups.n_units, np.arange(len(cases))
     chosen = first_units(ranking, kept, n_units)
-    agreement = source.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
+    agreement = source.agreement(chosen, cases.target, rows=every, n_draws=N_DRAWS, seed=0)
     background = source.background.known_rows()
     otherwise = replace(source, removal=make_removal(other, background, source.input_format))
-    elsewhere = otherwise.agreement(chosen, questions.target, rows=every, n_draws=N_DRAWS, seed=0)
-    n_rows = questions.source.data.shape[0]
+    elsewhere = otherwise.agreement(chosen, cases.target, rows=every, n_draws=N_DRAWS, seed=0)
+    n_rows = cases.source.data.shape[0]
     score = MethodScore(
         name=type(method).__name__,
-        fidelity=mean_interval([agreement[questions.row == row].mean() for row in range(n_rows)]),
+        fidelity=mean_interval([agreement[cases.row == row].mean() for row in range(n_rows)]),
         sufficient=float((agreement == 1.0).mean()),
         fidelity_otherwise=float(elsewhere.mean()),
-        stability=stability(method, questions, chosen, kept),
-        size=float(smallest_confirmed(source, ranking, questions.target).mean()),
+        stability=stability(method, cases, chosen, kept),
+        size=float(smallest_confirmed(source, ranking, cases.target).mean()),
         queries_per_row=n_queried / n_rows,
         ms_per_row=1000 * seconds / n_rows,
-        **at_sizes(explanation, questions.target, sizes),
+        **at_sizes(explanation, cases.target, sizes),
     )
     return score, agreement, explanation
 
@@ -291,32 +286,32 @@ def at_sizes(explanation: Explanation, targets: NDArray[np.int64], sizes: Sizes)
     return {"keep": curves.keep.tolist(), "delete": curves.delete.tolist()}
 
 
-def rank(method: Explainer, rows: ExplainedRows, questions: Questions, k: Literal["auto"] | None = None) -> Explanation:
-    """All units of every question, or as many as the method selects, best first."""
-    each = replace(rows, sample=questions.row)
-    return method._explain_rows(each, questions.target, k or rows.groups.n_units)
+def rank(method: Explainer, rows: ExplainedRows, cases: Cases, k: Literal["auto"] | None = None) -> Explanation:
+    """All units of every case, or as many as the method selects, best first."""
+    each = replace(rows, sample=cases.row)
+    return method._explain_rows(each, cases.target, k or rows.groups.n_units)
 
 
-def stability(method: Explainer, questions: Questions, chosen: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:
+def stability(method: Explainer, cases: Cases, chosen: NDArray[np.bool_], kept: NDArray[np.int64]) -> float:
     """Mean overlap (Jaccard) of what was chosen before and after the change, among the units left untouched."""
-    if questions.source.groups is not method.groups_:
+    if cases.source.groups is not method.groups_:
         return float("nan")  # superpixels of a changed image are others
-    outputs, row = method.outputs_, questions.row
-    same = outputs.agree(questions.source.predictions, questions.changed.predictions)[row, questions.target]
-    ranking = rank(method, questions.changed, questions).selected
-    after = first_units(ranking, kept, chosen.shape[1]) & questions.untouched[row]
-    before = chosen & questions.untouched[row]
+    outputs, row = method.outputs_, cases.row
+    same = outputs.agree(cases.source.predictions, cases.changed.predictions)[row, cases.target]
+    ranking = rank(method, cases.changed, cases).selected
+    after = first_units(ranking, kept, chosen.shape[1]) & cases.untouched[row]
+    before = chosen & cases.untouched[row]
     either = (before | after).sum(axis=1)
     counted = same & (either > 0)
     overlap = (before & after).sum(axis=1)[counted] / either[counted]
     return float(overlap.mean()) if counted.any() else float("nan")
 
 
-def by_target(explainer: Explainer, questions: Questions, agreement: NDArray[np.float64]) -> list[TargetScore]:
+def by_target(explainer: Explainer, cases: Cases, agreement: NDArray[np.float64]) -> list[TargetScore]:
     """The explainer's fidelity on each output, worst first."""
     scores = []
-    for target in np.unique(questions.target).tolist():
-        own = agreement[questions.target == target]
+    for target in np.unique(cases.target).tolist():
+        own = agreement[cases.target == target]
         scores.append(TargetScore(explainer.output_names_[target], len(own), float(own.mean())))
     return sorted(scores, key=lambda score: score.fidelity)
 

@@ -17,7 +17,7 @@ from sointer.explainers.baselines.base import N_FIRST, Baseline, NearestPixels, 
 from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
 from sointer.explainers.baselines.invase import Invase, invase_package
 from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
-from sointer.explainers.baselines.trained import MAX_NUMBERS, HideAndSeek, Trained
+from sointer.explainers.baselines.trained import MAX_NUMBERS, HideAndSeek, TrainedBaseline
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows, MaskableRows, Subject
@@ -181,11 +181,11 @@ def make_baseline(
     baseline = _make(name, explainer, n_samples, seed, tell)
     baseline._check_settings()
     before, started = black_box.n_queries, time.perf_counter()
-    if isinstance(baseline, Trained | TreeShap | BySwaps):
+    if isinstance(baseline, TrainedBaseline | TreeShap | BySwaps):
         data, form = explainer.background_.known_rows(), explainer.input_format_
         rows = MaskableRows(data, black_box, form, explainer.groups_, explainer.removal_)
         subject = Subject(rows, 1, np.random.default_rng(seed))
-        if isinstance(baseline, Trained):
+        if isinstance(baseline, TrainedBaseline):
             tell(f"training {name} with {baseline.query_budget:,} queries, once for each of {len(targets)} outputs")
             queried = baseline._query_rows(subject, targets)
             baseline._learn(subject, replace(queried, outputs=explainer.outputs_.with_new_labels(queried.raw)))

@@ -144,11 +144,11 @@ class Evaluation:
             "",
             *aligned([header, *rows]),
             "",
-            "fidelity    the model says the same on the selected features alone (share of draws, 95 % interval)",
+            "fidelity    the model predicts the same from the selected features alone (share of draws, 95 % interval)",
             "sufficient  explanations for which it does so in every draw",
             f"if {self.other_removal:<9}fidelity when the others are removed in that way instead",
             "stability   overlap of the selections when other features of the row change and the output does not",
-            "size        how few of the best features are enough for the model to say the same",
+            "size        how few of the best features are enough for the model to predict the same",
             "queries, ms rows sent to the model and time, to explain one row",
         ]
         if self.methods[0].insert:

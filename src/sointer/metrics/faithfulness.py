@@ -1,4 +1,4 @@
-"""Does the model say the same on the selected features alone? Measures on predictions already computed."""
+"""Does the model predict the same from the selected features alone? Measures on predictions already computed."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def keep_and_delete(
         for draw in range(n_times):
             for side, kept in enumerate((best, ~best)):
                 # The same generator anew: draws are paired between both measures, all sizes and all explanations.
-                masked = source.ask_reduced(how, kept, rows, np.random.default_rng([seed, draw]))
+                masked = source.query_reduced(how, kept, rows, np.random.default_rng([seed, draw]))
                 same = source.outputs.agree(predicted, masked)
                 stays[side, :, place] += source.at_targets(same, explanation.target)
     keep, kept_without = stays / n_times

@@ -14,7 +14,7 @@ from sointer.blackbox.replies import stack
 from sointer.data.text_tables import Records
 from sointer.errors import InputError
 from sointer.explanation import Explanation
-from sointer.masking.rows import ASK_ROWS, ExplainedRows
+from sointer.masking.rows import QUERY_ROWS, ExplainedRows
 from sointer.masking.superpixels import Superpixels
 from sointer.metrics.evaluation_result import MeanInterval
 from sointer.metrics.masked_predictor import Index, MaskedPredictor, MaskedRows, MasksAlone, any_mask, mask_of_another
@@ -166,7 +166,7 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
     return _compare(log_p, truth[explained], tolerance, n_queries)
 
 
-# --- the rows, and what the black box says about them ----------------------------------------------------
+# --- the rows, and the model's outputs for them ----------------------------------------------------------
 
 
 def _check_target(explanation: Explanation, tolerance: float) -> None:
@@ -206,7 +206,7 @@ def _rows_to_read(explanation: Explanation, source: ExplainedRows, X: Any) -> tu
             f"leakage needs at least {MIN_ROWS} explained rows that differ and as many others to learn from, got "
             f"{len(explained_keys)} and {n_more}; explain rows that were held out, or give more rows with X=."
         )
-    predictions = [source.ask(more[start : start + ASK_ROWS]) for start in range(0, n_more, ASK_ROWS)]
+    predictions = [source.query_points(more[start : start + QUERY_ROWS]) for start in range(0, n_more, QUERY_ROWS)]
     codes, known = source.outputs.encode_targets(
         stack([source.predictions, *predictions]), np.full(n_explained + n_more, target), source.regions
     )

@@ -303,7 +303,7 @@ class Pool:
         assert image is not None
 
         def labels(images: NDArray[Any]) -> NDArray[np.int64]:
-            raw = source.ask(images.reshape(len(images), -1))
+            raw = source.query_points(images.reshape(len(images), -1))
             known = source.outputs.knows(raw)
             found = np.full(raw.shape, -1, dtype=np.int64)
             found[known] = source.outputs.labels(raw[known])

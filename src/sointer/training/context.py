@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sointer._support import cached_property
-from sointer._support.containers import csr_array, is_sparse
+from sointer._support.containers import csr_array, is_sparse, slices
 from sointer._support.progress import History
 from sointer.blackbox.parallel import QueryWorker
 from sointer.blackbox.replies import Soft, stack
@@ -95,7 +95,7 @@ class InputBuffer:
         return InputBuffer(stacked(rows) if is_sparse(rows[0]) else np.concatenate(rows))
 
 
-N_ASKED_TWICE = 32
+N_REPEATED = 32
 N_PROBES = 16
 QUERY_ROWS = 4096
 MAX_QUERY_NUMBERS = 2**25
@@ -108,12 +108,12 @@ Keeps: TypeAlias = NDArray[np.bool_] | Callable[[NDArray[np.int64], np.random.Ge
 
 @dataclass
 class QueryBatch:
-    """Answered queries: the points sent (as the networks see them) and the raw replies, row by row."""
+    """Queries and their outputs: the points sent (as the networks see them) and the raw replies, row by row."""
 
     points: InputBuffer
     raw: NDArray[Any]
     soft: Soft | None = None
-    """How probable the classes are, where the model says it."""
+    """How probable the classes are, where the model returns it."""
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -125,14 +125,14 @@ class QueryBatch:
         soft = outputs.label_probabilities(self.soft.classes, self.soft.table[known])
         return None if soft is None else torch.as_tensor(soft)
 
-    def some(self, index: NDArray[np.int64]) -> tuple[NDArray[Any], Soft | None]:
+    def subset(self, index: NDArray[np.int64]) -> tuple[NDArray[Any], Soft | None]:
         """Raw replies, and how probable the classes are, of some queries."""
         return self.raw[index], None if self.soft is None else Soft(self.soft.classes, self.soft.table[index])
 
 
 @dataclass
 class FitContext:
-    """Everything a recipe needs; it asks the black box through `query` and nowhere else."""
+    """Everything a recipe needs; it queries the black box through `submit` and `query` and nowhere else."""
 
     rows: MaskableRows
     k: int
@@ -141,13 +141,13 @@ class FitContext:
     structured: bool
     shift_inputs: bool
     check: Callable[[NDArray[Any]], None]
-    """Raises if what the user said of the outputs cannot be, given some answers."""
+    """Raises if what the user stated of the outputs cannot be, given some outputs."""
     describe: Callable[[NDArray[Any]], tuple[Outputs, list[int]]]
-    """From the first answers to the outputs, and to those that are to be explained."""
+    """From the first outputs returned to what they are, and to those that are to be explained."""
     rng: np.random.Generator
     generator: torch.Generator
     history: History = field(default_factory=History)
-    asker: QueryWorker = field(default_factory=QueryWorker)
+    query_worker: QueryWorker = field(default_factory=QueryWorker)
     snapshots: Snapshots = field(default_factory=Snapshots)
     budget_ran_out: bool = False
     probe: tuple[Any, NDArray[Any]] | None = None
@@ -175,24 +175,26 @@ class FitContext:
         """Whether points are kept sparse: see `compact`."""
         return is_sparse(self.rows.data) and self.rows.removal.keeps_zeros
 
-    def ask(
+    def submit(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
     ) -> PendingQuery:
-        """Ask the black box about rows, whole or with units removed, while the caller does something else.
+        """Query rows, whole or with units removed, while the caller does something else.
 
         With `other`, units that are not kept are those of these rows.
         """
         # Draws of its own: what is removed must not depend on what the caller draws in the meantime.
         rng = np.random.default_rng(int(self.rng.integers(2**62)))
-        return PendingQuery(len(index), self.asker.submit(partial(self._answer, index, keep_units, other, rng)))
+        return PendingQuery(
+            len(index), self.query_worker.submit(partial(self._query_all, index, keep_units, other, rng))
+        )
 
     def query(
         self, index: NDArray[np.int64], keep_units: Keeps | None = None, other: NDArray[np.int64] | None = None
     ) -> QueryBatch | None:
-        """Ask, and wait for the answers: fewer where the budget ends, None at its end."""
-        return self.ask(index, keep_units, other).answers()
+        """Query, and wait for the outputs: fewer where the budget ends, None at its end."""
+        return self.submit(index, keep_units, other).wait()
 
-    def _answer(
+    def _query_all(
         self,
         index: NDArray[np.int64],
         keep_units: Keeps | None,
@@ -207,10 +209,10 @@ class FitContext:
             return None
         at_once = max(1, min(QUERY_ROWS, MAX_QUERY_NUMBERS // self.rows.input_format.n_columns))
         return concatenate(
-            [self._answer_chunk(index[s], keep_units, other, s, rng) for s in slices(len(index), at_once)]
+            [self._query_chunk(index[s], keep_units, other, s, rng) for s in slices(len(index), at_once)]
         )
 
-    def _answer_chunk(
+    def _query_chunk(
         self,
         index: NDArray[np.int64],
         keep_units: Keeps | None,
@@ -227,7 +229,7 @@ class FitContext:
             else:
                 points = np.where(columns, points, self.rows.samples(other[where]))
         X, which = distinct_texts(self.rows.input_format.decode(points))
-        raw, soft = self.rows.model.query(X, on_answer=self.asker.between_batches)
+        raw, soft = self.rows.model.query(X, on_answer=self.query_worker.between_batches)
         if which is not None:
             raw, soft = raw[which], None if soft is None else Soft(soft.classes, soft.table[which])
         if self.probe is None and keep_units is None:
@@ -243,7 +245,7 @@ class FitContext:
 
 @dataclass(frozen=True)
 class PendingQuery:
-    """Rows that the black box is being asked about."""
+    """Rows that are being queried."""
 
     n_rows: int
     future: Future[QueryBatch | None]
@@ -251,8 +253,8 @@ class PendingQuery:
     def __len__(self) -> int:
         return self.n_rows
 
-    def answers(self) -> QueryBatch | None:
-        """Wait for them; fewer than asked where the budget ended, None at its end."""
+    def wait(self) -> QueryBatch | None:
+        """Wait for their outputs; fewer than were queried where the budget ended, None at its end."""
         return self.future.result()
 
 
@@ -267,40 +269,40 @@ class Trained:
     quality: Quality
     """How well the energy predicts each output (held out, in the default preset)."""
     whole: tuple[NDArray[np.int64], NDArray[Any]]
-    """Training rows that were asked about whole, and their encoded outputs."""
+    """Training rows that were queried whole, and their encoded outputs."""
     interrupted: bool = False
     """Whether training was stopped from outside before its end."""
 
 
 @dataclass
 class QueryPool:
-    """The pool of answered queries that the energy learns from: points, class codes, and who is held out."""
+    """The pool of queries that the energy learns from: points, class codes, and who is held out."""
 
     outputs: Outputs
     points: InputBuffer
     kept_codes: Tensor
-    """As small numbers: there may be thousands of outputs to each of many answers."""
+    """As small numbers: there may be thousands of outputs of each of many queries."""
     held_out: Tensor
     soft: Tensor | None = None
-    """Probabilities of labels (answers, labels), where the model gives them."""
+    """Probabilities of labels (queries, labels), where the model gives them."""
 
     @classmethod
     def of(cls, outputs: Outputs, replies: QueryBatch, held_out: Tensor) -> QueryPool:
-        """A pool that begins with these answers; their points become its own."""
+        """A pool that begins with these queries; their points become its own."""
         codes = as_small(as_codes(outputs, replies.raw))
         return cls(outputs, replies.points, codes, held_out, replies.soft_codes(outputs))
 
     def codes_of(self, index: Tensor | slice) -> Tensor:
-        """Codes of some answers: (answers, outputs)."""
+        """Codes of a batch: (queries, outputs)."""
         batch = self.kept_codes[index]
         return batch if batch.dtype.is_floating_point else batch.long()
 
     def soft_of(self, index: Tensor) -> Tensor | None:
-        """Probabilities of labels of some answers: (answers, labels)."""
+        """Probabilities of labels of a batch: (queries, labels)."""
         return None if self.soft is None else self.soft[index]
 
     def add(self, replies: QueryBatch) -> None:
-        """More answers; rows with a label never seen before cannot be learned from and are left out."""
+        """More queries; rows with a label never seen before cannot be learned from and are left out."""
         known = self.outputs.knows(replies.raw)
         if not known.any():
             return
@@ -346,23 +348,17 @@ def as_small(codes: Tensor) -> Tensor:
     return codes.to(torch.int16)
 
 
-def slices(n: int, size: int) -> Iterator[slice]:
-    """The numbers from 0 to n, `size` at a time."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
-
-
 def concatenate(parts: list[QueryBatch]) -> QueryBatch:
-    """Several batches of answers as one."""
+    """Several batches as one."""
     if not parts:
         raise InputError("the query budget allows no row to be sent to the black box; raise query_budget.")
     points, raw = InputBuffer.join([p.points for p in parts]), stack([p.raw for p in parts])
     return QueryBatch(points, raw, Soft.join([p.soft for p in parts]))
 
 
-def n_asked_twice(context: FitContext) -> int:
+def n_repeated(context: FitContext) -> int:
     """Rows set aside to find out whether the black box changes its mind."""
-    return min(N_ASKED_TWICE, context.n_queries // 20)
+    return min(N_REPEATED, context.n_queries // 20)
 
 
 def repeatability(
@@ -373,13 +369,13 @@ def repeatability(
     A black box that changes its mind cannot be explained better than that, and a warning says so.
     """
     nothing = np.zeros(outputs.n_outputs)
-    n_again = min(len(index), len(first), n_asked_twice(context))
+    n_again = min(len(index), len(first), n_repeated(context))
     again = context.query(index[:n_again]) if n_again else None
     if again is None:
         return nothing, nothing
     before, after = first.raw[: len(again)], again.raw
     same = outputs.agree(before, after)
-    context.history.record(stage="asked twice", n_rows=len(again), same_answers=float(same.mean()))
+    context.history.record(stage="queried twice", n_rows=len(again), same_outputs=float(same.mean()))
     if not same.all():
         warn_caller(
             f"the model predicted something else for the same samples: {1 - same.mean():.1%} of outputs changed "

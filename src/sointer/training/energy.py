@@ -1,4 +1,4 @@
-"""Training an energy on answered queries: minibatch steps, a decaying rate, input sparsity, held-out quality."""
+"""Training an energy on queries: minibatch steps, a decaying rate, input sparsity, held-out quality."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TargetGivenOthers, TrainableEnergy
 from sointer.energy.space import InputScaling
 from sointer.training.context import FitContext, InputBuffer, QueryPool
-from sointer.training.optim import Adam, Group, state_of
+from sointer.training.optim import Adam, Group, cosine, state_of
 
 MIN_UNUSUAL = 5
 
 
 class Quality(NamedTuple):
-    """Of predictions on held-out answers."""
+    """Of predictions on held-out queries."""
 
     loss: float
     agreement: NDArray[np.float64]
-    """(outputs,) share of answers predicted correctly; of numbers, within the tolerance."""
+    """(outputs,) share of outputs predicted correctly; of numbers, within the tolerance."""
     skill: NDArray[np.float64]
-    """(outputs,) share of the error of always guessing the usual value that is avoided; NaN if all answers are alike.
+    """(outputs,) share of the error of always guessing the usual value that is avoided; NaN if all outputs are alike.
 
     Of graded outputs this is the coefficient of determination, R squared."""
     poor: list[int]
@@ -85,7 +85,7 @@ SPARSITY_WARM_UP = 0.25
 N_VALIDATIONS = 60
 VALIDATION_CHUNK = 1024
 MAX_VALIDATED = 2048
-"""Of the held-out answers, so many are looked at while training goes on; at its end all of them are."""
+"""Of the held-out queries, so many are looked at while training goes on; at its end all of them are."""
 MAX_GRADIENT = 10.0
 
 
@@ -167,7 +167,7 @@ class EnergyTrainer:
 
     def _step(self, batch: Tensor) -> float:
         progress = self.n_done / self.n_steps
-        lr_scale = 0.5 * (1.0 + math.cos(math.pi * progress))
+        lr_scale = cosine(progress)
         pairs = self.pairs
         x, codes, soft = pairs.points.take(batch), pairs.codes_of(batch), pairs.soft_of(batch)
         loss = self.likelihood.loss(self.energy, x, codes, soft).mean()
@@ -189,7 +189,7 @@ class EnergyTrainer:
         )
 
     def held_out_quality(self, most: int | None = None) -> Quality:
-        """How well the energy predicts answers that it was not trained on, or so many of them."""
+        """How well the energy predicts queries that it was not trained on, or so many of them."""
         index = torch.nonzero(self.pairs.held_out).squeeze(1)
         if most is not None and len(index) > most:  # of all kinds, which come one after the other
             index = index[torch.arange(most) * len(index) // most]
@@ -206,7 +206,7 @@ class EnergyTrainer:
     def finish(self) -> Quality:
         """How good the energy is at last, which is not changed any more.
 
-        Earlier states are not gone back to, even if they did better on held-out answers: with few answers those are a
+        Earlier states are not gone back to, even if they did better on held-out queries: with few queries those are a
         poor judge, and features that do not matter are still being weeded out when the held-out loss is least.
         """
         self.energy.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Mixtures and swaps of two images, and what the black box says of them: to learn from, and to choose by."""
+"""Mixtures and swaps of two images, and what the model returns for them: to learn from, and to choose by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from sointer.data.outputs import Outputs
 from sointer.interpreter.image import ImageInterpreter, PixelUnits
 from sointer.training.context import FitContext, PendingQuery
-from sointer.training.mask_predictions import Predictions
+from sointer.training.image_mixtures import Predictions
 
 CELLS = (1, 2, 4, 8)
 """Sides of the blobs, in pixels of an image 32 pixels high; larger images have larger ones."""
@@ -64,7 +64,7 @@ def _surroundings(n: int, size: tuple[int, int], noise: float, rng: np.random.Ge
 
 
 @dataclass(frozen=True)
-class Mixtures:
+class ImageMixtures:
     """Mixtures of some images, by their places among those: all (mixtures,) or (mixtures, pixels)."""
 
     images: NDArray[np.int64]
@@ -92,11 +92,11 @@ class Planned:
     """(groups, mixtures), as the others."""
     second: NDArray[np.int64]
     kept: NDArray[np.uint8]
-    question: PendingQuery
+    pending: PendingQuery
 
-    def answers(self, outputs: Outputs) -> Iterator[Mixtures]:
+    def mixtures(self, outputs: Outputs) -> Iterator[ImageMixtures]:
         """Wait for the predictions; mixtures with a label never seen before cannot be learned from."""
-        replies = self.question.answers()
+        replies = self.pending.wait()
         n_groups, n_mixtures = self.first.shape
         n_answered = 0 if replies is None else len(replies)
         for group in range(n_groups):
@@ -107,12 +107,12 @@ class Planned:
             known = np.flatnonzero(outputs.knows(replies.raw[start:end]))
             if len(known) == 0:
                 continue
-            yield Mixtures(
+            yield ImageMixtures(
                 self.images[group],
                 torch.as_tensor(self.first[group, known]),
                 torch.as_tensor(self.second[group, known]),
                 self.kept[group, known],
-                Predictions.of(outputs, *replies.some(start + known)),
+                Predictions.of(outputs, *replies.subset(start + known)),
             )
 
 
@@ -129,8 +129,8 @@ def plan_mixtures(
     units = PixelUnits.of(context.rows.groups.take(index), len(index))
     keep = several_scales(units, size, len(index), rng)
     kept = np.packbits(units.spread(torch.as_tensor(keep)).numpy(), axis=1)
-    question = context.ask(index, keep, other)
-    return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), question)
+    pending = context.submit(index, keep, other)
+    return Planned(images, first, second, kept.reshape(n_groups, n_mixtures, -1), pending)
 
 
 SIZES = (0.01, 0.03, 0.1, 0.3)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sointer._support.containers import slices
 from sointer.config import EnergyConfig
 from sointer.data.images import ImageShape
 from sointer.data.outputs import Outputs
@@ -20,12 +21,11 @@ from sointer.data.reading import refuse_too_many_mask_classes
 from sointer.energy.image import ImageEnergy, follows
 from sointer.errors import BlackBoxError, FewImagesWarning, InputError, warn_caller
 from sointer.interpreter.image import build_networks
-from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_asked_twice, repeatability, slices
+from sointer.training.context import FitContext, QueryBatch, Trained, concatenate, n_repeated, repeatability
 from sointer.training.energy import Quality
-from sointer.training.image_quality import Guessed, judged
-from sointer.training.image_swaps import Mixtures, Planned, choose_by_queries, plan_mixtures
-from sointer.training.mask_predictions import Predictions, followed
-from sointer.training.optim import Adam, Group, state_of
+from sointer.training.image_mixtures import Guessed, Predictions, followed, judged
+from sointer.training.image_swaps import ImageMixtures, Planned, choose_by_queries, plan_mixtures
+from sointer.training.optim import Adam, Group, state_of, warm_cosine
 from sointer.training.queries import N_FIRST
 
 MIXTURES_PER_IMAGE = 8
@@ -44,9 +44,9 @@ def train_images(context: FitContext) -> Trained:
     image = context.rows.input_format.image
     assert image is not None
     n_rows = context.rows.n_samples
-    warn_of_few_images(n_rows, n_asked_whole(context, n_rows))
+    warn_of_few_images(n_rows, n_queried_whole(context, n_rows))
     add_mirror_images(context, image)
-    first, whole = ask_whole(context, n_rows)
+    first, whole = query_whole(context, n_rows)
     outputs, targets = context.describe(first.raw)
     check_masks(outputs, image, first.raw)
     repeatability(context, outputs, whole, first)
@@ -114,12 +114,12 @@ def n_checks(context: FitContext) -> int:
     return int(CHECKS * context.n_queries)
 
 
-def n_asked_whole(context: FitContext, n_images: int) -> int:
+def n_queried_whole(context: FitContext, n_images: int) -> int:
     """How many of so many images are shown to the model as they are."""
     return min(n_images, max(2, int(WHOLE * context.n_queries)), context.n_queries)
 
 
-def ask_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
+def query_whole(context: FitContext, n_rows: int) -> tuple[QueryBatch, NDArray[np.int64]]:
     """Images as they are, first the user's own, then mirrored ones, as far as a fifth of the queries goes."""
     n_whole = min(context.rows.n_samples, max(2, int(WHOLE * context.n_queries)))
     # Mixtures belong to this stage too: how long they will take is known from the first images on.
@@ -160,14 +160,14 @@ def learn(
     targets: Tensor,
     whole: NDArray[np.int64],
 ) -> tuple[Quality, bool]:
-    """Learn from groups of mixtures: first in the order in which the black box answers, then at random.
+    """Learn from groups of mixtures: first in the order in which outputs arrive, then at random.
 
     Returns how good the energy is in the end, and whether that came early, by an interrupt.
     """
     config, _, training = context.configs
     n_images = max(2, min(config.batch_size, len(whole)))
     n_mixtures = MIXTURES_PER_IMAGE * n_images
-    n_left = context.n_queries - len(whole) - N_PROBED - n_asked_twice(context) - n_checks(context)
+    n_left = context.n_queries - len(whole) - N_PROBED - n_repeated(context) - n_checks(context)
     n_groups = max(2, n_left // n_mixtures) if len(targets) and len(whole) > 1 else 0
     n_held_out = max(1, round(training.validation_share * n_groups)) if n_groups else 0
     n_steps = training.n_epochs * (n_groups - n_held_out)
@@ -176,8 +176,8 @@ def learn(
         return context.as_tensor(context.rows.samples(whole[places]))
 
     steps = ImageSteps(energy, config, n_steps, rows, predictions, targets, context)
-    held_out: list[Mixtures] = []
-    known: list[Mixtures] = []
+    held_out: list[ImageMixtures] = []
+    known: list[ImageMixtures] = []
     interrupted = False
     try:
         for mixtures in queried(context, outputs, whole, n_groups, n_images):
@@ -195,7 +195,7 @@ def learn(
         if steps.n_done < USABLE_SHARE * n_steps:
             raise
         interrupted = True
-        context.asker.stop()
+        context.query_worker.stop()
     energy.requires_grad_(False).eval()
     quality = steps.quality(held_out)
     context.history.record(
@@ -209,7 +209,7 @@ def learn(
 
 def queried(
     context: FitContext, outputs: Outputs, whole: NDArray[np.int64], n_groups: int, n_images: int
-) -> Iterator[Mixtures]:
+) -> Iterator[ImageMixtures]:
     """Groups of mixtures with what the black box predicts for them; it is queried one call ahead."""
     n_mixtures = MIXTURES_PER_IMAGE * n_images
     n_rows = min(ROWS_PER_CALL, NUMBERS_PER_CALL // context.rows.input_format.n_columns)
@@ -217,14 +217,12 @@ def queried(
     for part in slices(n_groups, max(1, n_rows // n_mixtures)):
         planned = plan_mixtures(context, whole, part.stop - part.start, n_images, n_mixtures)
         if ahead is not None:
-            yield from ahead.answers(outputs)
+            yield from ahead.mixtures(outputs)
         ahead = planned
     if ahead is not None:
-        yield from ahead.answers(outputs)
+        yield from ahead.mixtures(outputs)
 
 
-WARM_UP = 0.1
-LAST_RATE = 0.02
 PLACES_SPEED = 10.0
 """Learning rate of attention by place, as a multiple of the others'."""
 WEIGHT_OF_LABELS = 0.3
@@ -258,7 +256,7 @@ class ImageSteps:
         self.optimiser = Adam(groups, max_norm=MAX_GRADIENT, weight_decay=config.weight_decay, beta2=SECOND_MOMENT)
         self.stage = context.snapshots.stage(state_of(energy, self.optimiser), n_steps, context.history)
 
-    def step(self, mixtures: Mixtures) -> None:
+    def step(self, mixtures: ImageMixtures) -> None:
         """One step, unless an earlier run of this fit has taken it."""
         chosen = torch.randperm(len(self.targets), generator=self.generator)[:N_TARGETS]
         if self.n_done < self.stage.n_done:
@@ -267,13 +265,13 @@ class ImageSteps:
             return
         self.energy.requires_grad_(True).train()
         loss, _ = self._loss(mixtures, self.targets[chosen])
-        found = self.optimiser.step(loss, lr_scale(self.n_done, self.n_steps))
+        found = self.optimiser.step(loss, warm_cosine(self.n_done, self.n_steps))
         self.n_done += 1
         self.history.step(loss=found)
         self.energy.requires_grad_(False).eval()
         self.stage.keep(self.n_done)
 
-    def _loss(self, mixtures: Mixtures, targets: Tensor) -> tuple[Tensor, Guessed]:
+    def _loss(self, mixtures: ImageMixtures, targets: Tensor) -> tuple[Tensor, Guessed]:
         """The loss, and what was guessed of the mixtures."""
         images = torch.as_tensor(mixtures.images)
         maps = self.energy.maps(self.rows(mixtures.images))
@@ -287,7 +285,7 @@ class ImageSteps:
         loss = loss + WEIGHT_OF_LABELS * self.whole.take(images).label_loss(maps.labels)
         return loss, Guessed(log_odds, share, follow, weight)
 
-    def quality(self, held_out: Sequence[Mixtures]) -> Quality:
+    def quality(self, held_out: Sequence[ImageMixtures]) -> Quality:
         """How often it is rightly predicted which image held-out mixtures follow, where the two differ."""
         targets = self.targets[:: max(1, len(self.targets) // N_TARGETS_JUDGED)]
         cells = self.energy.cell_of(targets)
@@ -298,12 +296,3 @@ class ImageSteps:
                 losses.append(float(loss))
                 parts.append(guessed.counts(self.energy.grid, cells))
         return judged(losses, parts, has_targets=len(targets) > 0)
-
-
-def lr_scale(n_done: int, n_steps: int) -> float:
-    """Up in a few steps, then down along a cosine: the share of the full learning rate."""
-    warm = max(1.0, WARM_UP * n_steps)
-    if n_done < warm:
-        return (n_done + 1) / (warm + 1)
-    rest = (n_done - warm) / max(1.0, n_steps - warm)
-    return LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * min(rest, 1.0)))

@@ -1,4 +1,4 @@
-"""AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019) for small networks, without the overhead of torch.optim.
+"""AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019) without the overhead of torch.optim; learning rates.
 
 torch.optim takes twice as long for networks whose steps last a millisecond, and its first use imports torch's compiler,
 which takes a second. The update is one fused call where torch has it, and six public operations otherwise.
@@ -6,6 +6,7 @@ which takes a second. The update is one fused call where torch has it, and six p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,21 @@ from torch import Tensor, nn
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 fused_adamw = getattr(torch, "_fused_adamw_", None)
+WARM_UP, LAST_RATE = 0.1, 0.02
+
+
+def cosine(progress: float) -> float:
+    """The share of the full learning rate after a share of the steps: down from 1 to 0, along a cosine."""
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def warm_cosine(n_done: int, n_steps: int) -> float:
+    """Up in a few steps, then down along a cosine: the share of the full learning rate."""
+    warm = max(1.0, WARM_UP * n_steps)
+    if n_done < warm:
+        return (n_done + 1) / (warm + 1)
+    rest = (n_done - warm) / max(1.0, n_steps - warm)
+    return LAST_RATE + (1 - LAST_RATE) * cosine(min(rest, 1.0))
 
 
 @dataclass(frozen=True)

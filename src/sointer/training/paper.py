@@ -32,7 +32,7 @@ from sointer.training.optim import torch_state_of
 
 
 def check_images(context: FitContext) -> None:
-    """Refuse, before anything is asked of the black box, images that the paper's networks cannot serve."""
+    """Refuse, before the black box is queried, images that the paper's networks cannot serve."""
     image = context.rows.input_format.image
     if image is None:
         return

@@ -1,4 +1,4 @@
-"""Questions for the black box: whole rows, rows with random parts removed, rows reduced to a selection."""
+"""Queries of tables and texts: whole samples and masked ones, which of them are held out, and what they returned."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sointer.masking.selection import allowed_units
-from sointer.training.context import FitContext, PendingQuery, QueryBatch, concatenate, n_asked_twice
+from sointer.training.context import FitContext, PendingQuery, QueryBatch, concatenate, n_repeated
 
 N_FIRST = 16
-SHARE_ASKED_LATER = 0.2
+SHARE_LATER = 0.2
 MAX_HELD_OUT = 400
-"""Answers held out, at most: that many judge an energy well enough, and all others teach it."""
-FEW_QUESTIONS = 1500
-"""With fewer, nothing is asked ahead: it matters more what is asked than that the black box is always busy."""
+"""Queries held out, at most: that many judge an energy well enough, and all others teach it."""
+FEW_QUERIES = 1500
+"""With fewer, nothing is queried ahead: it matters more what is queried than that the model is always busy."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class HeldOut:
             found[chosen] = np.resize(made_of, int(chosen.sum()))
         return found
 
-    def answers(self, n_whole: int, n_masked: int) -> Tensor:
-        """Of so many answers, whole and masked, those held out: some, but not all."""
+    def among(self, n_whole: int, n_masked: int) -> Tensor:
+        """Of so many queries, of whole and of masked samples, those held out: some, but not all."""
         held_out = np.concatenate([self.whole[:n_whole], self.masked[:n_masked]])
         if not held_out.any():
             held_out[:1] = True
@@ -67,7 +67,7 @@ def _spread(n: int, n_chosen: int) -> NDArray[np.bool_]:
 
 @dataclass
 class QueriedSamples:
-    """What the black box was asked about the same samples: whole, mixed, with one unit redrawn."""
+    """What was queried of the same samples: whole, mixed, with one unit redrawn."""
 
     rows: NDArray[np.int64]
     """The training rows that were sent whole."""
@@ -98,7 +98,7 @@ class QueriedSamples:
 
 
 @dataclass
-class Rows:
+class DenseRows:
     """Some rows with their outputs, dense."""
 
     index: Tensor  # which rows of the training data they are
@@ -115,13 +115,13 @@ class UnmaskedRows:
     index: Tensor
     codes: Tensor
 
-    def pick(self, which: Tensor) -> Rows:
+    def pick(self, which: Tensor) -> DenseRows:
         index = self.index[which]
         raw = self.context.rows.samples(index.numpy())
-        return Rows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
+        return DenseRows(index, self.context.as_tensor(raw), self.codes[which], can_be_chosen(self.context, raw))
 
     def learned(self, held_out: Tensor) -> UnmaskedRows:
-        """Those that are not held out, of answers that begin with these rows; all, if none would be left."""
+        """Those that are not held out, of queries that begin with these rows; all, if none would be left."""
         chosen = ~held_out[: len(self)]
         return UnmaskedRows(self.context, self.index[chosen], self.codes[chosen]) if chosen.any() else self
 
@@ -129,51 +129,58 @@ class UnmaskedRows:
         return len(self.index)
 
 
-def ask_first(context: FitContext) -> tuple[QueryBatch, Tensor, Tensor, Callable[[], PendingQuery]]:
+def query_first(context: FitContext) -> tuple[QueryBatch, Tensor, Tensor, Callable[[], PendingQuery]]:
     """Whole rows, then rows with random subsets removed; which rows were whole; who is held out; and a way to go on.
 
-    The rest, a fifth of the first questions unless they are few, is asked while training on the others has begun.
+    The rest, a fifth of the first queries unless they are few, is sent while training on the others has begun.
     """
     n_first = max(
         2,
         int(context.n_queries * (1.0 - context.configs.training.on_policy_share))
-        - n_asked_twice(context)
+        - n_repeated(context)
         - context.n_extra,
     )
     n_whole = min(context.rows.n_samples, max(1, (2 * n_first) // 5))
-    context.history.stage("asking the model", n_first, unit="rows")
+    context.history.stage("querying the model", n_first, unit="rows")
     order = context.rng.permutation(context.rows.n_samples)[:n_whole]
     # Wrong names or targets must come to light before the budget is spent.
     first = context.query(order[:N_FIRST])
     if first is not None:
         context.check(first.raw)
     n_masked = n_first - n_whole
-    n_later = 0 if are_few(context) else min(int(n_first * SHARE_ASKED_LATER), n_masked // 2)
+    n_later = 0 if are_few(context) else min(int(n_first * SHARE_LATER), n_masked // 2)
     held_out = HeldOut.of(context, n_whole, n_masked - n_later, n_later)
     others = np.setdiff1d(np.arange(context.rows.n_samples), order[held_out.whole])
     index = others[context.rng.integers(len(others), size=n_masked)]
     now, later = held_out.masked_samples(order, index[n_later:]), index[:n_later]
-    questions = [context.ask(order[N_FIRST:]), context.ask(now, partial(draw_keeps, context))]
-    parts = [first, *(question.answers() for question in questions)]
+    pending = [context.submit(order[N_FIRST:]), context.submit(now, partial(draw_keeps, context))]
+    parts = [first, *(query.wait() for query in pending)]
     n_answered = sum(len(part) for part in parts[:2] if part is not None)
     replies = concatenate([part for part in parts if part is not None])
-    ask_rest = partial(context.ask, later, partial(draw_keeps, context))
+    submit_rest = partial(context.submit, later, partial(draw_keeps, context))
     return (
         replies,
         torch.as_tensor(order[:n_answered]),
-        held_out.answers(n_answered, len(replies) - n_answered),
-        ask_rest,
+        held_out.among(n_answered, len(replies) - n_answered),
+        submit_rest,
     )
 
 
 def are_few(context: FitContext) -> bool:
     """Whether queries are so few that each must be a good one."""
-    return context.n_queries < FEW_QUESTIONS
+    return context.n_queries < FEW_QUERIES
 
 
 def draw_keeps(context: FitContext, index: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Random units to keep, for each of these rows."""
     return context.random_keeps(len(index), rng)
+
+
+def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
+    """What to keep so that one unit of each row is removed."""
+    keep = np.ones((len(unit), n_units), dtype=bool)
+    keep[np.arange(len(unit)), unit] = False
+    return keep
 
 
 def can_be_chosen(context: FitContext, raw: NDArray[np.float64]) -> Tensor:

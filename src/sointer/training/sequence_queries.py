@@ -37,13 +37,13 @@ def plan_queries(
             keep.append((start <= np.arange(n)) & (np.arange(n) < stop))
         else:
             keep.append(rng.random(n) < rng.random())
-    asked = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
-    return asked, keep, chosen
+    sent = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
+    return sent, keep, chosen
 
 
 @dataclass(eq=False)
 class Queries:
-    """Answered queries, padded: token numbers, which were kept, and the class probabilities of every token."""
+    """Queries and their outputs, padded: token numbers, which were kept, and the class probabilities of every token."""
 
     ids: Tensor
     keep: Tensor
@@ -56,23 +56,26 @@ class Queries:
     def of(
         cls,
         index: TokenIndex,
-        asked: Sequence[Tokens],
+        sent: Sequence[Tokens],
         keep: Sequence[NDArray[np.bool_]],
         outputs: TokenOutputs,
-        answers: Sequence[Sequence[Any]] | None,
+        returned: Sequence[Sequence[Any]] | None,
     ) -> Queries:
-        """Without answers all codes are 0."""
-        lengths = np.array([len(tokens) for tokens in asked])
+        """Without outputs all codes are 0."""
+        lengths = np.array([len(tokens) for tokens in sent])
         n = int(lengths.max())
-        ids, kept = np.zeros((len(asked), n), dtype=np.int64), np.ones((len(asked), n), dtype=bool)
-        soft = outputs.kind == "probability" and answers is not None
-        codes: NDArray[Any] = (
-            np.zeros((len(asked), n, outputs.n_labels), np.float32) if soft else np.zeros((len(asked), n), np.int64)
+        ids, kept = (
+            np.zeros((len(sent), n), dtype=np.int64),
+            np.ones((len(sent), n), dtype=bool),
         )
-        for i, tokens in enumerate(asked):
+        soft = outputs.kind == "probability" and returned is not None
+        codes: NDArray[Any] = (
+            np.zeros((len(sent), n, outputs.n_labels), np.float32) if soft else np.zeros((len(sent), n), np.int64)
+        )
+        for i, tokens in enumerate(sent):
             ids[i, : len(tokens)], kept[i, : len(tokens)] = index.ids(tokens), keep[i]
-            if answers is not None:
-                codes[i, : len(tokens)] = outputs.probabilities(answers[i]) if soft else outputs.codes(answers[i])
+            if returned is not None:
+                codes[i, : len(tokens)] = outputs.probabilities(returned[i]) if soft else outputs.codes(returned[i])
         as_tensor = torch.as_tensor
         return cls(as_tensor(ids), as_tensor(kept), as_tensor(lengths), as_tensor(codes), outputs.n_labels)
 
@@ -109,8 +112,8 @@ class Queries:
 
 
 @dataclass(frozen=True, eq=False)
-class Imagined:
-    """Makes queries that the model is not asked."""
+class PseudoQueries:
+    """Makes queries that are not sent to the model: an energy labels them."""
 
     sequences: Sequence[Tokens]
     replacement: Replacement
@@ -120,14 +123,14 @@ class Imagined:
     rng: np.random.Generator
 
     def queries(self, n: int) -> tuple[Queries, Tensor]:
-        """So many, without answers, and the features of all tokens that any of them hold."""
-        asked, keep, _ = plan_queries(self.sequences, self.replacement, n, self.rng)
-        made = Queries.of(self.index, asked, keep, self.outputs, None)
+        """So many, without outputs, and the features of all tokens that any of them hold."""
+        sent, keep, _ = plan_queries(self.sequences, self.replacement, n, self.rng)
+        made = Queries.of(self.index, sent, keep, self.outputs, None)
         return made, torch.as_tensor(self.vocabulary.rows(self.index.tokens))
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Buckets:
     """Queries to draw batches from, those of similar length together."""
 
     queries: Queries
@@ -135,7 +138,7 @@ class Source:
     weights: Tensor
 
     @classmethod
-    def of(cls, queries: Queries) -> Source:
+    def of(cls, queries: Queries) -> Buckets:
         buckets = queries.buckets()
         return cls(queries, buckets, torch.tensor([float(len(bucket)) for bucket in buckets]))
 

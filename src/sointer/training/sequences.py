@@ -15,8 +15,8 @@ from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer.data.sequences import ABSENT, N_FEATURES, Vocabulary
 from sointer.energy.chain import ChainEnergy, log_marginals, sample_labels
-from sointer.training.optim import torch_state_of
-from sointer.training.sequence_queries import MIN_BUCKET, Imagined, Queries, Source
+from sointer.training.optim import cosine, torch_state_of
+from sointer.training.sequence_queries import MIN_BUCKET, Buckets, PseudoQueries, Queries
 from sointer.training.snapshots import Snapshots
 
 BATCH, LR, DECAY, DROPOUT = 128, 6e-3, 1e-2, 0.1
@@ -31,8 +31,8 @@ TRIAL_SHARE, MIN_GAIN = 0.3, 0.02
 """Of the steps, to compare windows; the share of the held-out loss by which a wider one must be better."""
 SHARE_MIXED = 0.4
 """Share of samples in a batch that show some of the replaced tokens; of the others, half show all and half none."""
-MIN_IMAGINED_FROM, SHARE_IMAGINED = 10_000, 0.8
-"""From so many queries on the energy also learns from imagined answers; share of the batches in which it does."""
+MIN_PSEUDO_FROM, SHARE_PSEUDO = 10_000, 0.8
+"""From so many queries on the energy also learns from pseudo-labelled ones; share of the batches in which it does."""
 STEPS_AGAIN, N_PARTS = 2, 8
 """How many times as many steps it then takes, and in how many parts these queries are made, each of them seen about
 once."""
@@ -48,8 +48,8 @@ def n_steps_for(n_queries: int) -> int:
 class Learner:
     """Learns one energy from queries and keeps the weights that tell most of held-out ones.
 
-    Of imagined queries only the tokens that were kept are shown. An additive energy is shown all tokens of queries,
-    always.
+    Of pseudo-labelled queries only the tokens that were kept are shown. An additive energy is always shown all tokens
+    of queries.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Learner:
         self._judged_by = judged_by
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
         self.best_loss, self._n_worse = math.inf, 0
-        self._asked = Source.of(queries)
-        self._imagined: Source | None = None
+        self._queried = Buckets.of(queries)
+        self._pseudo: Buckets | None = None
         others = [p for name, p in energy.named_parameters() if name != "static"]
         self._optimiser = torch.optim.AdamW(
             [{"params": others, "weight_decay": DECAY}, {"params": [energy.static], "weight_decay": 0.0}], lr=lr
@@ -80,9 +80,9 @@ class Learner:
         self._far = FAR_ADDITIVE if energy.additive else FAR
         self._average, self._best = self._weights_now(), self._weights_now()
 
-    def imagine(self, queries: Queries, rows: Tensor) -> None:
-        """From now on learn from these queries too, which an energy answered, and no longer from those before."""
-        self._imagined, self.rows = Source.of(queries), rows
+    def learn_pseudo(self, queries: Queries, rows: Tensor) -> None:
+        """From now on learn from these queries too, which an energy labelled, and no longer from those before."""
+        self._pseudo, self.rows = Buckets.of(queries), rows
 
     @property
     def is_done(self) -> bool:
@@ -152,14 +152,14 @@ class Learner:
     def step(self) -> float:
         """One batch; returns its loss."""
         done, g = self.n_done / self.n_steps, self.generator
-        lr = self.lr * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (self.n_done + 1) / WARM_UP)
+        lr = self.lr * cosine(done) * min(1.0, (self.n_done + 1) / WARM_UP)
         for group, scale in zip(self._optimiser.param_groups, self._lr_scales, strict=True):
             group["lr"] = lr * scale
-        if self._imagined is not None and float(torch.rand(1, generator=g)) < SHARE_IMAGINED:
-            batch = self._imagined.batch(BATCH, g)
+        if self._pseudo is not None and float(torch.rand(1, generator=g)) < SHARE_PSEUDO:
+            batch = self._pseudo.batch(BATCH, g)
             shown = batch.masked()
         else:
-            batch = self._asked.batch(BATCH, g)
+            batch = self._queried.batch(BATCH, g)
             shown = self._shown(batch)
         different, ids = shown.unique(return_inverse=True)
         rows = self.rows[different]
@@ -179,7 +179,7 @@ class Learner:
         return float(loss.detach())
 
     def _shown(self, batch: Queries) -> Tensor:
-        """The tokens of queries: replaced ones ABSENT, or as they were asked, or some of them so.
+        """The tokens of queries: replaced ones ABSENT, or as they were sent, or some of them so.
 
         Those replaced are independent draws, so whichever of them are shown, the others are what ABSENT stands for.
         """
@@ -192,10 +192,10 @@ class Learner:
 
 @dataclass(frozen=True)
 class ChainQuality:
-    """How well an energy knows held-out queries, with the tokens that were asked and with ABSENT in their place."""
+    """How well an energy knows held-out queries, with the tokens that were sent and with ABSENT in their place."""
 
     loss: float
-    """-log p per token, the mean of both; of an additive energy with the tokens that were asked."""
+    """-log p per token, the mean of both; of an additive energy with the tokens that were sent."""
     token_loss: float
     """-log p per token, the tokens being known."""
     agreement: float
@@ -231,8 +231,8 @@ def judge(energy: ChainEnergy, rows: Tensor, held_out: Queries) -> ChainQuality:
     return ChainQuality(loss, token_loss, agreement, 1 - (1 - agreement) / errors if errors else 0.0)
 
 
-def answer(energy: ChainEnergy, rows: Tensor, queries: Queries, generator: torch.Generator) -> None:
-    """Put labels drawn from the energy, which knows all tokens of the queries, in place of answers."""
+def pseudo_label(energy: ChainEnergy, rows: Tensor, queries: Queries, generator: torch.Generator) -> None:
+    """Put labels drawn from the energy, which knows all tokens of the queries, in place of outputs."""
     with torch.no_grad():
         vectors = energy.tokens(rows)
         for length in queries.lengths.unique().tolist():
@@ -246,7 +246,7 @@ def learn_chain(
     rows: Tensor,
     known: Queries,
     held_out: Queries,
-    imagined: Imagined | None,
+    pseudo: PseudoQueries | None,
     *,
     windows: Sequence[int],
     n_steps: int,
@@ -289,9 +289,9 @@ def learn_chain(
         snapshots=snapshots,
     )
     token_loss = judge(simpler, rows, held_out).token_loss
-    if imagined is not None:
+    if pseudo is not None:
         teacher = simpler if token_loss < judge(energy, rows, held_out).token_loss else energy
-        energy = learn_absent(energy, teacher, rows, known, held_out, imagined, n_steps, seed, history, snapshots)
+        energy = learn_absent(energy, teacher, rows, known, held_out, pseudo, n_steps, seed, history, snapshots)
     history.close()
     quality = judge(energy, rows, held_out)
     return energy, simpler if token_loss < quality.token_loss else None, quality
@@ -303,7 +303,7 @@ def learn_absent(
     rows: Tensor,
     known: Queries,
     held_out: Queries,
-    imagined: Imagined,
+    pseudo: PseudoQueries,
     n_steps: int,
     seed: int,
     history: History,
@@ -311,7 +311,7 @@ def learn_absent(
 ) -> ChainEnergy:
     """What ABSENT stands for, learned from a teacher too, which knows the tokens.
 
-    A query's answer is one of many draws, of which the teacher can answer any number.
+    The model's output for a query is that of one of many draws, of which the teacher can label any number.
     """
     part = N_CHECKS // N_PARTS * -(-STEPS_AGAIN * n_steps // N_CHECKS)
     generator = torch.Generator().manual_seed(seed)
@@ -329,9 +329,9 @@ def learn_absent(
     )
     history.stage("learning absent tokens", learner.n_steps)
     while not learner.is_done:
-        queries, rows = imagined.queries(int(SHARE_IMAGINED * BATCH * part))
-        answer(teacher, rows, queries, generator)
-        learner.imagine(queries, rows)
+        queries, rows = pseudo.queries(int(SHARE_PSEUDO * BATCH * part))
+        pseudo_label(teacher, rows, queries, generator)
+        learner.learn_pseudo(queries, rows)
         learner.run(learner.n_done + part, history)
     return learner.finish()
 

@@ -40,11 +40,11 @@ class Snapshots:
         self.sizes: dict[Path, int] = {}
         self._n_stages, self._has_warned = 0, False
 
-    def stage(self, tensors: Mapping[str, Tensor], n_steps: int, history: History) -> Stage:
+    def stage(self, tensors: Mapping[str, Tensor], n_steps: int, history: History) -> StoredStage:
         """Begin the next stage, of steps that change these tensors in place, up to step number `n_steps`."""
         self._n_stages += 1
         path = None if self.directory is None else self.directory / f"stage-{self._n_stages:03d}.safetensors"
-        return Stage(self, path, tensors, n_steps, history)
+        return StoredStage(self, path, tensors, n_steps, history)
 
     def warn(self, what: str) -> None:
         if not self._has_warned:
@@ -60,7 +60,7 @@ class Snapshots:
                 self.directory.rmdir()
 
 
-class Stage:
+class StoredStage:
     """Steps with one state; `n_done` of them were taken before, and the tensors are as they were after these."""
 
     def __init__(

@@ -20,16 +20,16 @@ from sointer.training.context import (
     QueryPool,
     Trained,
     concatenate,
-    n_asked_twice,
+    n_repeated,
     repeatability,
 )
 from sointer.training.energy import EnergyTrainer, Quality, fit_scaling
-from sointer.training.queries import UnmaskedRows, are_few, ask_first, draw_pairs
+from sointer.training.queries import UnmaskedRows, are_few, draw_pairs, query_first
 
-FIRST_SELECTION, FIRST_SELECTED_ANSWERS = 0.4, 0.55
+FIRST_SELECTION, FIRST_SELECTED_LEARNED = 0.4, 0.55
 """Shares of the energy's steps after which features are first selected, and after which it first learns from that.
 
-Where questions are few, every one of them should be a good one: both are then the latter.
+Where queries are few, every one of them should be a good one: both are then the latter.
 """
 N_STEPS = (1_500, 10_000)
 SHARE_OF_SMALLER_SELECTIONS = 0.75
@@ -39,15 +39,17 @@ SCORED_AT_ONCE = 256
 
 def train_sparse_rows(context: FitContext) -> Trained:
     """See docs/concepts/how-it-works.md."""
-    replies, whole_index, held_out, ask_rest = ask_first(context)
+    replies, whole_index, held_out, submit_rest = query_first(context)
     outputs, targets = context.describe(replies.raw)
     repeatability(context, outputs, whole_index.numpy(), replies)
-    rest = ask_rest()
+    rest = submit_rest()
     pairs = QueryPool.of(outputs, replies, held_out)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     interpreter = fresh_interpreter(context, outputs)
     learned = whole.learned(held_out)
-    select = partial(ask_selected, context, learned, torch.tensor(targets), partial(score_rows, interpreter, learned))
+    select = partial(
+        submit_selected, context, learned, torch.tensor(targets), partial(score_rows, interpreter, learned)
+    )
     return train_energy(
         context, outputs, targets, interpreter, whole, pairs, lambda trainer: alternate(context, trainer, rest, select)
     )
@@ -73,7 +75,7 @@ def train_energy(
         if trainer.n_done < FIRST_SELECTION * trainer.n_steps:
             raise
         interrupted = True
-        context.asker.stop()
+        context.query_worker.stop()
     quality: Quality = trainer.finish()
     context.history.close()
     queried = whole.index.numpy(), whole.codes.numpy()
@@ -103,34 +105,34 @@ def alternate(
     queried: PendingQuery,
     select: Callable[[int], list[PendingQuery]],
 ) -> None:
-    """Learn the energy, in rounds of select, query, learn; `select` asks so many questions.
+    """Learn the energy, in rounds of select, query, learn; `select` sends so many queries.
 
-    Every round selects and asks before it takes in the answers to what was queried a round before, so that a slow
-    black box always has something to answer. All that does not need the last answers is done before them. Where
-    questions are few, the answers to one selection are learned from before the next, and the black box waits.
+    Every round selects and queries before it takes in the outputs of what was queried a round before, so that a slow
+    model always has something to do. All that does not need the last outputs is done before them. Where queries are
+    few, the outputs of one selection are learned from before the next, and the model waits.
     """
     waits = are_few(context)
-    n_spent = len(trainer.pairs) + len(queried) + n_asked_twice(context) + context.n_extra
+    n_spent = len(trainer.pairs) + len(queried) + n_repeated(context) + context.n_extra
     n_on_policy = max(0, context.n_queries - n_spent)
     n_rounds = context.configs.training.n_rounds if n_on_policy else 0
-    round_share = (1.0 - FIRST_SELECTED_ANSWERS) / max(n_rounds, 1)
-    trainer.run_until(FIRST_SELECTED_ANSWERS if waits and n_rounds else FIRST_SELECTION, "pre-training")
-    questions = [queried]
+    round_share = (1.0 - FIRST_SELECTED_LEARNED) / max(n_rounds, 1)
+    trainer.run_until(FIRST_SELECTED_LEARNED if waits and n_rounds else FIRST_SELECTION, "pre-training")
+    pending = [queried]
     for number in range(n_rounds):
         selected = select(n_on_policy // n_rounds)
-        take_in(trainer.pairs, [*questions, *selected] if waits else questions)
-        questions = [] if waits else selected
+        take_in(trainer.pairs, [*pending, *selected] if waits else pending)
+        pending = [] if waits else selected
         n_learned = number + waits
         trainer.run_until(
-            FIRST_SELECTED_ANSWERS + n_learned * round_share, f"round {n_learned}" if n_learned else "pre-training"
+            FIRST_SELECTED_LEARNED + n_learned * round_share, f"round {n_learned}" if n_learned else "pre-training"
         )
-    take_in(trainer.pairs, questions)
+    take_in(trainer.pairs, pending)
     trainer.run_until(1.0, f"round {n_rounds}" if n_rounds else "pre-training")
 
 
-def take_in(pairs: QueryPool, questions: Iterable[PendingQuery]) -> None:
-    """Wait for answers, and learn from them from now on."""
-    parts = [answers for question in questions if (answers := question.answers()) is not None]
+def take_in(pairs: QueryPool, pending: Iterable[PendingQuery]) -> None:
+    """Wait for outputs, and learn from them from now on."""
+    parts = [replies for query in pending if (replies := query.wait()) is not None]
     if parts:
         pairs.add(concatenate(parts))
 
@@ -140,16 +142,18 @@ Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
-def ask_selected(context: FitContext, whole: UnmaskedRows, targets: Tensor, score: Score, n: int) -> list[PendingQuery]:
-    """Ask about n rows reduced to what has the highest scores now, for targets that matter."""
+def submit_selected(
+    context: FitContext, whole: UnmaskedRows, targets: Tensor, score: Score, n: int
+) -> list[PendingQuery]:
+    """Query n rows reduced to what has the highest scores now, for targets that matter."""
     rows, row_targets = draw_pairs(whole, targets, n, context.generator)
     sizes = selection_sizes(context, n)
-    questions = []
+    pending = []
     for chunk in torch.arange(n).split(ON_POLICY_CHUNK) if n else ():
         scores, allowed = score(rows[chunk], row_targets[chunk])
         keep = hard_top_k(scores, context.k, allowed, sizes[chunk])
-        questions.append(context.ask(whole.index[rows[chunk]].numpy(), keep.numpy()))
-    return questions
+        pending.append(context.submit(whole.index[rows[chunk]].numpy(), keep.numpy()))
+    return pending
 
 
 def score_rows(

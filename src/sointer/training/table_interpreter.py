@@ -16,12 +16,12 @@ from sointer.energy.likelihood import Likelihood
 from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import redraw_effects
 from sointer.interpreter.localities import TargetData
-from sointer.interpreter.nodes import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, WeightedSum, noise_floor
 from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
+from sointer.interpreter.trees import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
-from sointer.training.queries import QueriedSamples
+from sointer.training.queries import QueriedSamples, one_removed
 
 N_POOL, N_DRAWS, MAX_UNITS_REDRAWN = 1_000, 8, 256
 N_CHECKED = 40
@@ -151,7 +151,7 @@ class Interpretation:
         )
 
     def _never_changes(self, target: int) -> bool:
-        """Whether all answers had the same value."""
+        """Whether all outputs had the same value."""
         queried = self.queried
         parts = (queried.codes, queried.mixture_codes, queried.redraw_codes)
         return len(np.unique(np.concatenate([part[:, target] for part in parts]))) == 1
@@ -177,8 +177,7 @@ class Interpretation:
         chosen = [np.flatnonzero(data[target].rows_in(leaf)) for target, leaf, _ in doubts]
         row = np.concatenate([self.context.rng.choice(inside, n_each) for inside in chosen if len(inside)])
         unit = np.repeat([unit for (_, _, unit), inside in zip(doubts, chosen, strict=True) if len(inside)], n_each)
-        keep = np.ones((len(row), self.context.rows.groups.n_units), dtype=bool)
-        keep[np.arange(len(row)), unit] = False
+        keep = one_removed(unit, self.context.rows.groups.n_units)
         replies = self.context.query(self.queried.rows[row], keep)
         if replies is None:
             return
@@ -208,11 +207,11 @@ class Interpretation:
             if n_each and len(inside):
                 rows.append(self.context.rng.choice(inside, n_each))
                 kept.append(np.repeat(units[None], n_each, axis=0))
-        if rows and self._ask(np.concatenate(rows), np.concatenate(kept)):
+        if rows and self._query(np.concatenate(rows), np.concatenate(kept)):
             for target, node in unknown:
                 self._data(target).describe(node)
 
-    def _ask(self, rows: NDArray[np.int64], kept: NDArray[np.bool_]) -> int:
+    def _query(self, rows: NDArray[np.int64], kept: NDArray[np.bool_]) -> int:
         """Query whole samples with other units than these redrawn; how many more mixtures there are then."""
         replies = self.context.query(self.queried.rows[rows], kept)
         if replies is None:
@@ -224,7 +223,7 @@ class Interpretation:
         return len(codes)
 
     def _is_sparse(self, target: int, root: Node) -> bool:
-        """Whether few units decide a target everywhere, which answers of the black box confirm."""
+        """Whether few units decide a target everywhere, which the black box confirms."""
         least = SUFFICES_GRADED if self.outputs.graded[target] else SUFFICES_LABELS
         if self._data(target).noise_rate > 0:
             least = SUFFICES_NOISY
@@ -263,7 +262,7 @@ class Interpretation:
             if not seems and self._sufficiency_of_energy(x, keep, target) < least:
                 continue
             n = min(N_CHECKED, self.n_checks, len(rows))
-            added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
+            added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
             sufficiency = least if seems else 0.0
             if added:
                 queried = self.queried
@@ -311,7 +310,7 @@ class Interpretation:
             keep = suffices(evidence, SHARES[place]).numpy()
             if self._fidelity_of_energy(x, keep, target) >= MIN_FIDELITY:
                 n = min(N_CHECKED, n_queries)
-                added = self._ask(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
+                added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
                 n_queries -= added
                 if not added or self._fidelity(target, added) >= MIN_FIDELITY:
                     break
@@ -332,7 +331,7 @@ class Interpretation:
             return float(np.mean([self._stays(target, expected(torch.where(columns, x, d)), before) for d in drawn]))
 
     def _fidelity(self, target: int, n_last: int) -> float:
-        """How much of what the black box said stayed in the last so many mixtures."""
+        """How much of what the black box predicted stayed in the last so many mixtures."""
         queried = self.queried
         return self._stays(target, queried.mixture_codes[-n_last:], queried.codes[queried.mixed[-n_last:]])
 

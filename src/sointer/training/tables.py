@@ -24,12 +24,12 @@ from sointer.training.context import (
     Trained,
     as_codes,
     concatenate,
-    n_asked_twice,
+    n_repeated,
     repeatability,
 )
 from sointer.training.energy import EnergyTrainer
 from sointer.training.gradient_network import references, unit_of_column
-from sointer.training.queries import HeldOut, QueriedSamples
+from sointer.training.queries import N_FIRST, SHARE_LATER, HeldOut, QueriedSamples, one_removed
 from sointer.training.table_interpreter import (
     MAX_UNITS_REDRAWN,
     N_DRAWS,
@@ -37,7 +37,6 @@ from sointer.training.table_interpreter import (
     strongest_weights,
 )
 
-N_FIRST = 16
 REDRAWS, MIN_REDRAWS_KEPT = (0.4, 0.2), 2_000
 """Share of the queries that redraw one unit: the first, until that is so many, then the second."""
 CHECKS = 0.08
@@ -46,25 +45,24 @@ FIRST_LOOK, SECOND_LOOK = 0.25, 0.4
 """Shares of the training after which units to redraw are chosen, and redraws are first learned from.
 
 Whoever interrupts a fit after the first gets a usable explainer."""
-SHARE_ASKED_LATER = 0.2
 MIN_CANDIDATES, REDRAWS_PER_CANDIDATE, MIN_REDRAWS = 24, 100, 40
 SHARE_OF_ANY = 0.1
 RARE = 0.15
 """Share of the samples below which a label is rare."""
 N_LOOKED_AT = 200
-MIN_ANSWERS, MAX_SPARSITY = 5_000, 2.5
+MIN_QUERIES, MAX_SPARSITY = 5_000, 2.5
 STEPS_PER_EPOCH = 25, 100
 
 
 def train_tables(context: FitContext) -> Trained:
     """See docs/concepts/how-it-works.md."""
     plan = Plan.of(context)
-    whole, mixtures, kept, later = ask_first(context, plan)
+    whole, mixtures, kept, later = query_planned(context, plan)
     answered = concatenate([r for r in (whole, mixtures) if r is not None])
     outputs, targets = context.describe(answered.raw)
     outputs = replace(outputs, quantiles=nearly_linear(outputs.quantiles, answered.raw))
     noise = repeatability(context, outputs, plan.rows[: len(whole)], whole)
-    pairs = QueryPool.of(outputs, answered, plan.held_out.answers(len(whole), len(answered) - len(whole)))
+    pairs = QueryPool.of(outputs, answered, plan.held_out.among(len(whole), len(answered) - len(whole)))
     energy = build_energy(
         PiecewiseLinear.of(context.rows.samples(np.arange(context.rows.n_samples)), context.shift),
         OutputSpace.of(outputs),
@@ -90,7 +88,7 @@ def train_tables(context: FitContext) -> Trained:
         if trainer.n_done < FIRST_LOOK * trainer.n_steps:
             raise
         interrupted = True
-        context.asker.stop()
+        context.query_worker.stop()
     quality = trainer.finish()
     queried = gather(outputs, plan, whole, [mixtures, more.mixtures], kept, more)
     made = Interpretation(context, outputs, targets, energy, likelihood, queried, noise, plan.n_checks)
@@ -100,7 +98,7 @@ def train_tables(context: FitContext) -> Trained:
         if interrupted:
             raise
         interrupted = True
-        context.asker.stop()
+        context.query_worker.stop()
         interpreter = made.in_brief().make()
     context.history.close()
     return Trained(outputs, targets, energy, interpreter, quality, (queried.rows, queried.codes), interrupted)
@@ -132,12 +130,12 @@ def learn(
     context.history.stage("learning", trainer.n_steps)
     trainer.run_until(FIRST_LOOK, "mixtures")
     rows, units = plan_redraws(context, plan, trainer, torch.tensor(targets), rare, learned)
-    asked_redraws = context.ask(plan.rows[rows], one_removed(units, context.rows.groups.n_units))
-    more.mixtures = later.answers()
+    pending_redraws = context.submit(plan.rows[rows], one_removed(units, context.rows.groups.n_units))
+    more.mixtures = later.wait()
     if more.mixtures is not None:
         pairs.add(more.mixtures)
     trainer.run_until(SECOND_LOOK, "mixtures")
-    redraws = asked_redraws.answers()
+    redraws = pending_redraws.wait()
     more.rows, more.units, more.redraws = rows, units, redraws
     if redraws is not None:
         pairs.add(redraws)
@@ -159,13 +157,13 @@ class Plan:
 
     @classmethod
     def of(cls, context: FitContext) -> Plan:
-        n = max(4, context.n_queries - n_asked_twice(context))
+        n = max(4, context.n_queries - n_repeated(context))
         n_redraws = int(min(REDRAWS[0] * n, max(MIN_REDRAWS_KEPT, REDRAWS[1] * n)))
         n_checks = int(CHECKS * n)
         n_first = n - n_redraws - n_checks
         n_whole = min(context.rows.n_samples, max(1, n_first // 2))
         n_mixtures = n_first - n_whole
-        n_later = int(SHARE_ASKED_LATER * n_mixtures)
+        n_later = int(SHARE_LATER * n_mixtures)
         held_out = HeldOut.of(context, n_whole, n_mixtures - n_later, n_later)
         learned = np.flatnonzero(~held_out.whole)
         mixed = held_out.masked_samples(np.arange(n_whole), learned)
@@ -181,20 +179,22 @@ class Plan:
         return found if len(found) else np.arange(n_whole)
 
 
-def ask_first(context: FitContext, plan: Plan) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
+def query_planned(
+    context: FitContext, plan: Plan
+) -> tuple[QueryBatch, QueryBatch | None, NDArray[np.bool_], PendingQuery]:
     """Whole samples, then mixtures of them with others; a fifth of these is queried while training has begun."""
-    context.history.stage("asking the model", len(plan.rows) + len(plan.mixed), unit="rows")
+    context.history.stage("querying the model", len(plan.rows) + len(plan.mixed), unit="rows")
     # Wrong names or targets must come to light before the budget is spent.
     first = context.query(plan.rows[:N_FIRST])
     if first is not None:
         context.check(first.raw)
-    rest = context.ask(plan.rows[N_FIRST:])
+    rest = context.submit(plan.rows[N_FIRST:])
     kept = some_removed(context, len(plan.mixed))
     index, n_now = plan.rows[plan.mixed], len(plan.mixed) - plan.n_mixed_later
-    mixtures = context.ask(index[:n_now], kept[:n_now])
-    whole = concatenate([part for part in (first, rest.answers()) if part is not None])
-    answered = mixtures.answers()
-    return whole, answered, kept, context.ask(index[n_now:], kept[n_now:])
+    mixtures = context.submit(index[:n_now], kept[:n_now])
+    whole = concatenate([part for part in (first, rest.wait()) if part is not None])
+    answered = mixtures.wait()
+    return whole, answered, kept, context.submit(index[n_now:], kept[n_now:])
 
 
 def some_removed(context: FitContext, n: int) -> NDArray[np.bool_]:
@@ -282,13 +282,6 @@ def strengths(
     return found
 
 
-def one_removed(unit: NDArray[np.int64], n_units: int) -> NDArray[np.bool_]:
-    """What to keep so that one unit of each row is removed."""
-    keep = np.ones((len(unit), n_units), dtype=bool)
-    keep[np.arange(len(unit)), unit] = False
-    return keep
-
-
 def gather(
     outputs: Outputs,
     plan: Plan,
@@ -297,7 +290,7 @@ def gather(
     kept: NDArray[np.bool_],
     more: More,
 ) -> QueriedSamples:
-    """All answers as codes; those with a label never seen before are left out."""
+    """All outputs as codes; those with a label never seen before are left out."""
     codes = as_codes(outputs, whole.raw).numpy()
     parts, positions, start = [], [], 0
     for replies in mixtures:
@@ -328,8 +321,8 @@ def gather(
 
 
 def input_sparsity(context: FitContext) -> float:
-    """How strongly units without signal are weeded out: more where answers are few, and so easily memorised."""
-    fewness = float(np.clip(MIN_ANSWERS / max(context.n_queries, 1), 1.0, MAX_SPARSITY))
+    """How strongly units without signal are weeded out: more where queries are few, and so easily memorised."""
+    fewness = float(np.clip(MIN_QUERIES / max(context.n_queries, 1), 1.0, MAX_SPARSITY))
     return context.configs.energy.input_sparsity * fewness
 
 

@@ -27,8 +27,8 @@ from sointer.training.context import (
     repeatability,
 )
 from sointer.training.energy import EnergyTrainer
-from sointer.training.queries import UnmaskedRows, ask_first, draw_pairs
-from sointer.training.sparse_rows import FIRST_SELECTION, alternate, ask_selected, labels_of, train_energy
+from sointer.training.queries import UnmaskedRows, draw_pairs, query_first
+from sointer.training.sparse_rows import FIRST_SELECTION, alternate, labels_of, submit_selected, train_energy
 
 N_SHUFFLED, SHARE_SHUFFLED = 400, 0.05
 """Texts whose words are shuffled to see whether their order counts: so many, but no larger share of the queries."""
@@ -42,16 +42,16 @@ def train_texts(context: FitContext) -> Trained:
     n_shuffled = min(N_SHUFFLED, int(SHARE_SHUFFLED * context.n_queries), context.rows.n_samples)
     context.n_extra = n_shuffled + 2
     check_empty_text(context)
-    replies, whole_index, held_out, ask_rest = ask_first(context)
+    replies, whole_index, held_out, submit_rest = query_first(context)
     outputs, targets = context.describe(replies.raw)
     repeatability(context, outputs, whole_index.numpy(), replies)
     reads_order = order_counts(context, outputs, whole_index[:n_shuffled], replies)
-    rest = ask_rest()
+    rest = submit_rest()
     pairs = QueryPool.of(outputs, replies, held_out)
     pairs.points = as_seen(context, pairs)
     whole = UnmaskedRows(context, whole_index, pairs.codes_of(slice(len(whole_index))))
     learned = whole.learned(held_out)
-    interpreter = fresh_interpreter(context, outputs, reads_order)
+    interpreter = fresh_text_interpreter(context, outputs, reads_order)
     pairs.points.features = lambda documents: interpreter.features(documents).rows
 
     def learn(trainer: EnergyTrainer) -> None:
@@ -60,7 +60,7 @@ def train_texts(context: FitContext) -> Trained:
             strength = strengths(context, interpreter, learned, torch.tensor(targets))
             interpreter.rank.copy_(torch.as_tensor(ranks(strength)))
         score = partial(score_texts, context, interpreter, learned)
-        alternate(context, trainer, rest, partial(ask_selected, context, learned, torch.tensor(targets), score))
+        alternate(context, trainer, rest, partial(submit_selected, context, learned, torch.tensor(targets), score))
 
     return train_energy(context, outputs, targets, interpreter, whole, pairs, learn)
 
@@ -105,7 +105,7 @@ def order_counts(context: FitContext, outputs: Outputs, whole: Tensor, replies: 
     with outside():
         shuffled, _ = context.rows.model.query(X)
     same = outputs.agree(replies.raw[:n], shuffled)
-    context.history.record(stage="shuffled words", n_rows=n, same_answers=float(same.mean()))
+    context.history.record(stage="shuffled words", n_rows=n, same_outputs=float(same.mean()))
     return not same.all()
 
 
@@ -119,7 +119,7 @@ def shuffle(document: Document, rng: np.random.Generator) -> str:
     return "".join(part for both in zip(between, [*pieces, ""], strict=True) for part in both)
 
 
-def fresh_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
+def fresh_text_interpreter(context: FitContext, outputs: Outputs, reads_order: bool) -> TextInterpreter:
     """An untrained energy and the interpreter that reads it."""
     form, config = context.rows.input_format, context.configs.energy
     assert isinstance(form, TextFormat)

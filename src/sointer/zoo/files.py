@@ -25,7 +25,7 @@ StringArray: TypeAlias = npt.NDArray[np.str_]
 CsrMatrix: TypeAlias = "sparse.csr_matrix[np.float32]"
 
 
-class Rows(NamedTuple):
+class DataPart(NamedTuple):
     """Rows of a multi-label data set."""
 
     X: CsrMatrix
@@ -61,19 +61,19 @@ class MultiLabelData:
     """What each label means, where its name is a code."""
 
     @property
-    def train(self) -> Rows:
+    def train(self) -> DataPart:
         """The training rows."""
         return self.part("train")
 
     @property
-    def test(self) -> Rows:
+    def test(self) -> DataPart:
         """The test rows."""
         return self.part("test")
 
-    def part(self, *names: str) -> Rows:
+    def part(self, *names: str) -> DataPart:
         """The rows of one part of the split, or of several together."""
         rows = rows_of(self.split, names)
-        return Rows(self.X[rows], self.Y[rows])
+        return DataPart(self.X[rows], self.Y[rows])
 
     @property
     def cardinality(self) -> float:

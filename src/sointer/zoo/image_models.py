@@ -224,7 +224,7 @@ class ImageModel(TrainedModel):
     def _check_images(self) -> None:
         """Raise if images of this size, or masks of so many classes, are not supported."""
 
-    # --- relaxed -----------------------------------------------------------------------------------------
+    # --- predictions -------------------------------------------------------------------------------------
 
     def predict(self, images: Any) -> NDArray[np.int64]:
         """The class of every pixel: (n, height, width)."""

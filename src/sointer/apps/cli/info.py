@@ -79,9 +79,9 @@ def group_names(saved: dict[str, Any], features: list[str]) -> list[str] | None:
     """The names of the groups that are selected; None where these are the features themselves."""
     if "unit_names" in saved:
         return None if saved["unit_names"] == features else list(saved["unit_names"])
-    from sointer.masking.groups import Groups
+    from sointer.masking.build import restore_groups
 
-    return list(Groups.from_json(saved).unit_names)
+    return list(restore_groups(saved).unit_names)
 
 
 def describe_sequences(saved: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from sointer._support import __version__, containers
 from sointer._support.files import as_finite
 from sointer.apps.serve import open_inference
 from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
-from sointer.apps.serve.response import RecordLog, Writer, as_json
+from sointer.apps.serve.response import RecordLog, ResponseWriter, as_json
 from sointer.apps.serve.rows import row_as_json
 from sointer.apps.serve.security import Limits, SecurityMiddleware, digest_of
 from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
@@ -114,7 +114,7 @@ def build_app(
     sequences = explainer.sequences_
     log = None if records is None else RecordLog(records)
     queue, replies = RequestQueue(explainer, limits, log), Counter[int]()
-    writer = None if sequences is not None else Writer(explainer)
+    writer = None if sequences is not None else ResponseWriter(explainer)
     metadata = info(explainer, name, limits) | {"needs_token": token is not None}
     digest = None if token is None else digest_of(token)
     page, policy = render_page(explainer, metadata, examples)
@@ -140,7 +140,7 @@ def build_app(
             return read_sequence_request(sequences, content, limits), write_sequences
         return recorded(read_request(explainer, content, limits)), tensors().write
 
-    def tensors() -> Writer:
+    def tensors() -> ResponseWriter:
         """What writes responses about rows."""
         if writer is None:
             raise HTTPException(422, "Sequences are no tensors: send token lists to POST /explain.")

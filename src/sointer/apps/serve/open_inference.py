@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sointer._support import containers
 from sointer._support.validation import brief, some
 from sointer.apps.serve.request import ExplainRequest, Options, make_request, validate
-from sointer.apps.serve.response import ExplainResponse, Writer, to_bytes
+from sointer.apps.serve.response import ExplainResponse, ResponseWriter, to_bytes
 from sointer.apps.serve.rows import as_frame, numbers
 from sointer.apps.serve.security import Limits
 from sointer.blackbox.adapters.http import DTYPES
@@ -107,7 +107,7 @@ def read_infer(explainer: Explainer, content: dict[str, Any], limits: Limits) ->
 
 def write_infer(
     explainer: Explainer,
-    writer: Writer,
+    writer: ResponseWriter,
     outputs: list[str],
     reply: dict[str, Any],
     request: ExplainRequest,

@@ -24,7 +24,7 @@ from sointer.data.text_tables import Record, TextTableFormat
 from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
-from sointer.explainers.recording import make_records
+from sointer.explainers.records import make_records
 from sointer.explanation import Explanation, Verification
 from sointer.io.columns import names_in_fit
 from sointer.masking.groups import FixedGroups
@@ -172,7 +172,7 @@ def _concatenate(parts: Sequence[ExplainResponse]) -> ExplainResponse:
     return replace(parts[0], **fields)
 
 
-class Writer:
+class ResponseWriter:
     """Puts responses into JSON."""
 
     def __init__(self, explainer: Explainer) -> None:

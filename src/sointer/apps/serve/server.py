@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sointer._support.containers import as_pandas
+from sointer._support.validation import counted
 from sointer.apps.serve import create_app
 from sointer.apps.serve.security import LOOPBACK, Limits, is_loopback
 from sointer.data.text_tables import TextTableFormat
@@ -34,7 +35,7 @@ HEADER_SECONDS, REPLY_SECONDS = 10.0, 60.0
 """For the head of a request, counted from the reply before it, and for a reply to be taken; bodies have `timeout`."""
 
 
-class Connection(H11Protocol):
+class ServerConnection(H11Protocol):
     """A connection on which every request begins in time, and every reply is taken in time."""
 
     max_connections = MAX_CONNECTIONS
@@ -43,7 +44,7 @@ class Connection(H11Protocol):
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
         # Of all connections of a server, those on which a request has not arrived whole, longest waiting first.
-        self._receiving: dict[Connection, None] = vars(self.server_state).setdefault("receiving", {})
+        self._receiving: dict[ServerConnection, None] = vars(self.server_state).setdefault("receiving", {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -145,10 +146,10 @@ def serve_explainer(
     app = create_app(explainer, limits=limits, name=name, examples=examples, hosts=hosts, token=token, records=records)
     warm_up(explainer)
     listener = listen(host, port)
-    Connection.max_connections = allowed_connections()
+    ServerConnection.max_connections = allowed_connections()
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=ServerConnection,
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -159,9 +160,9 @@ def serve_explainer(
     )
     shown = f"[{host}]" if ":" in host else host
     if explainer.sequences_ is not None:
-        say(f"explains {_many(explainer.sequences_.outputs_.n_labels, 'label')} of tokens")
+        say(f"explains {counted(explainer.sequences_.outputs_.n_labels, 'label')} of tokens")
     else:
-        say(f"explains {_many(len(explainer.targets_), 'output')} by {_many(explainer.n_features_in_, 'feature')}")
+        say(f"explains {counted(len(explainer.targets_), 'output')} by {counted(explainer.n_features_in_, 'feature')}")
     if explainer.black_box_ is None:
         say("no model: explains what is expected of it, not what it predicts; attach it with --model (or model=)")
     say(f"open http://{shown}:{listener.getsockname()[1]} (Ctrl-C stops)")
@@ -170,13 +171,9 @@ def serve_explainer(
     elif not loopback:
         say("warning: the token and all else are sent unencrypted; put a proxy with TLS in front")
     with listener:
-        Server(config, lambda: say(f"stopped; {_many(sum(app.state.replies.values()), 'request')} answered")).run(
+        Server(config, lambda: say(f"stopped; {counted(sum(app.state.replies.values()), 'request')} answered")).run(
             sockets=[listener]
         )
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def warm_up(explainer: Explainer) -> None:

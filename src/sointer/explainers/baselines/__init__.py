@@ -1,4 +1,4 @@
-"""Rivals with SOInter's interface: the same constructor head, `fit`, `explain` and `Explanation`."""
+"""Baselines with SOInter's interface: the same constructor head, `fit`, `explain` and `Explanation`."""
 
 from sointer.explainers.baselines.base import NearestPixels, Random
 from sointer.explainers.baselines.by_swaps import MinimalRegion, Occlusion, Rise

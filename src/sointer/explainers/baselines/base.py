@@ -47,6 +47,8 @@ class Baseline(Explainer):
     tolerance, groups, batch_size, random_state and verbose mean the same here.
     """
 
+    auto_removal: ClassVar[str] = "auto"
+    """What removal="auto" stands for."""
     max_rows_queried: ClassVar[int | None] = 1000
     """Rows that fit queries, to learn what the outputs are; None for all."""
 
@@ -74,7 +76,8 @@ class Baseline(Explainer):
                 "begins anew. Leave it out. BlackBox(model, cache=True) keeps outputs as long as the program runs."
             )
         self._check_settings()
-        subject = self._read(X, self._wanted_removal())
+        wants_auto = isinstance(self.removal, str) and self.removal == "auto"
+        subject = self._read(X, self.auto_removal if wants_auto else self.removal)
         queries_before = subject.rows.model.n_queries
         queried = self._query_rows(subject, targets)
         warn_about_outputs(queried.outputs, queried.raw)
@@ -88,10 +91,6 @@ class Baseline(Explainer):
     def _check_settings(self) -> None:
         """Refuse impossible settings before the model is queried."""
 
-    def _wanted_removal(self) -> Any:
-        """What `removal` stands for."""
-        return self.removal
-
     @abstractmethod
     def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         """Whatever the method does before it sees the rows to explain."""
@@ -104,10 +103,10 @@ class Baseline(Explainer):
         """What the model returns for encoded points, the first of which are the rows of this index."""
         rows = subject.rows
         # Wrong names or targets must come to light before the model is queried much.
-        raw = rows.ask(points[:N_FIRST])
+        raw = rows.query_points(points[:N_FIRST])
         self._check_first(raw, rows.model, targets)
         if points.shape[0] > N_FIRST:
-            raw = stack([raw, rows.ask(points[N_FIRST:])])
+            raw = stack([raw, rows.query_points(points[N_FIRST:])])
         outputs = self._outputs(raw, rows.model)
         return QueriedRows(index, raw, outputs, fitted_targets(targets, outputs))
 

@@ -27,8 +27,7 @@ class BySwaps(RowByRow):
     selected and how `verify()` masks, but not how this method does.
     """
 
-    def _wanted_removal(self) -> Any:
-        return "marginal" if isinstance(self.removal, str) and self.removal == "auto" else self.removal
+    auto_removal = "marginal"
 
     def _learn(self, subject: Subject, queried: QueriedRows) -> None:
         form = subject.rows.input_format

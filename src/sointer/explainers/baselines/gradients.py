@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -128,10 +127,9 @@ class ExpectedGradients(_ByGradients):
     [1, 1, 1]
     """
 
-    n_samples: int = N_SAMPLES
+    auto_removal = "marginal"
 
-    def _wanted_removal(self) -> Any:
-        return "marginal" if isinstance(self.removal, str) and self.removal == "auto" else self.removal
+    n_samples: int = N_SAMPLES
 
     def _check_settings(self) -> None:
         check_positive_int(self.n_samples, "n_samples")

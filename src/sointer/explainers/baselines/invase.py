@@ -19,7 +19,7 @@ from sointer._support.progress import History
 from sointer._support.torch_state import seeded
 from sointer._support.validation import check_number, check_positive_int
 from sointer.errors import InputError, require_extra
-from sointer.explainers.baselines.trained import Examples, TargetNetworks, Trained, layers, losses, to_columns
+from sointer.explainers.baselines.trained import Examples, TargetNetworks, TrainedBaseline, layers, losses, to_columns
 
 SELECTOR_HIDDEN = (100, 100)
 PREDICTOR_HIDDEN = (200, 200)
@@ -179,7 +179,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Invase(Trained):
+class Invase(TrainedBaseline):
     """INVASE (Yoon, Jordon & van der Schaar 2019), with the `invase` package or as in its paper.
 
     The package does not implement the method of the paper. It learns to predict how much the error of an estimator

@@ -85,7 +85,7 @@ class Networks(nn.Module):
         return scores.masked_fill(torch.arange(scores.shape[1]) >= self.n_classes[targets].unsqueeze(1), NEVER)
 
 
-def answer_loss(scores: Tensor, truth: Tensor) -> Tensor:
+def output_loss(scores: Tensor, truth: Tensor) -> Tensor:
     """Cross-entropy of labels, or of the codes of graded outputs, which are the probability of their second label."""
     if not truth.dtype.is_floating_point:
         return nn.functional.cross_entropy(scores, truth)
@@ -167,18 +167,18 @@ class L2X(Baseline):
 
     def _train(self, networks: Networks, subject: Subject, queried: QueriedRows, history: History) -> None:
         generator = torch.Generator().manual_seed(int(subject.rng.integers(2**62)))
-        pool = QueryPool(queried)
+        draws = TargetDraws(queried)
         optimiser = torch.optim.Adam(networks.parameters(), lr=self.learning_rate)
         history.stage("training L2X", self.n_steps)
         losses = []
         for step in range(self.n_steps):
-            rows, chosen = pool.draw(PAIRS_PER_STEP, subject.rng)
+            rows, chosen = draws.draw(PAIRS_PER_STEP, subject.rng)
             raw = subject.rows.samples(queried.index[rows])
             x, targets = networks.scale(raw), torch.from_numpy(chosen)
             allowed = torch.from_numpy(allowed_units(subject.rows.removal, subject.rows.groups, raw))
             scores = networks.select(x, targets).masked_fill(~allowed, NEVER)
             mask = gumbel_k_hot(scores, subject.k, self.temperature, generator)
-            loss = answer_loss(networks.predict(x, mask, targets), torch.from_numpy(pool.truth[rows, chosen]))
+            loss = output_loss(networks.predict(x, mask, targets), torch.from_numpy(draws.truth[rows, chosen]))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -214,7 +214,7 @@ class L2X(Baseline):
         return Scored(scores, values)
 
 
-class QueryPool:
+class TargetDraws:
     """What the networks learn from: rows, targets, and what the model returned."""
 
     def __init__(self, queried: QueriedRows) -> None:

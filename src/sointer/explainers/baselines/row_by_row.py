@@ -35,7 +35,7 @@ class Row:
     source: ExplainedRows
     columns: NDArray[np.float64]
     prediction: NDArray[Any]
-    """What the black box says about the whole row: (1, outputs)."""
+    """The model's outputs for the whole row: (1, outputs)."""
     groups: Groups
     """The units of this row."""
     targets: NDArray[np.int64]
@@ -46,12 +46,12 @@ class Row:
     """The row, where it is a text."""
 
     def values(self, points: Any) -> NDArray[np.float64]:
-        """Asks about encoded points: how far each target says what it says of the whole row, (points, targets).
+        """Queries encoded points: how far each target is what it is of the whole row, (points, targets).
 
         Labels: 1 where they are the same, else 0. Probabilities: that of the row's own label. Numbers: themselves.
         Regions: the mean of their outputs.
         """
-        return self._support(self.source.ask(points))
+        return self._support(self.source.query_points(points))
 
     def stays(self, points: Any) -> NDArray[np.float64]:
         """Queries encoded points: whether each target has the row's own value, of regions the share that has.
@@ -59,7 +59,7 @@ class Row:
         Probabilities by their side of 0.5, numbers within the tolerance: (points, targets).
         """
         outputs = self.source.outputs
-        same = outputs.agree(np.repeat(self.prediction, points.shape[0], axis=0), self.source.ask(points))
+        same = outputs.agree(np.repeat(self.prediction, points.shape[0], axis=0), self.source.query_points(points))
         return target_columns(same.astype(np.float64), self.targets, self.source.regions)
 
     @property
@@ -164,11 +164,11 @@ class RowByRow(Baseline):
         index, _ = np.arange(len(keys)), source.predictions  # queried once, before the shares are given out
         # One process sets up once; several take small shares, so that none is left with all the slow rows.
         shares = [index] if n_jobs == 1 else np.array_split(index, min(len(index), 4 * n_jobs))
-        asked_before = black_box.n_queries
+        n_before = black_box.n_queries
         progress = History(self.verbose)
         progress.stage("explaining rows", len(index))
         results: list[Any] = []
-        n_asked = 0
+        n_queried = 0
         jobs = (
             delayed(_explain_share)(
                 self,
@@ -182,14 +182,14 @@ class RowByRow(Baseline):
         try:
             for weights, n in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
                 results += weights
-                n_asked += n
+                n_queried += n
                 source.sent.add(range(n))
                 if n_jobs > 1:
                     progress.step(len(weights))
         finally:
             progress.close()
         # Other processes query through copies of the black box; their queries are added to the count here.
-        black_box.n_queries += n_asked - (black_box.n_queries - asked_before)
+        black_box.n_queries += n_queried - (black_box.n_queries - n_before)
         return results
 
     def _rows(self, source: ExplainedRows, keys: list[bytes], targets: list[NDArray[np.int64]]) -> Iterator[Row]:

@@ -59,7 +59,7 @@ class TargetNetworks:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Trained(Baseline):
+class TrainedBaseline(Baseline):
     """A baseline whose networks are trained for each target, on the model's outputs for `query_budget` rows.
 
     Probabilities are learned as they are, by soft cross-entropy; labels as certain; numbers by their quantile. If the
@@ -194,7 +194,7 @@ EPOCHS_PER_REPORT = 50
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HideAndSeek(Trained):
+class HideAndSeek(TrainedBaseline):
     """Hide&Seek, written from its description: a soft mask m(x) and a predictor, trained together for each target.
 
     Hidden values are drawn from the data, each unit independently (the product of the marginals),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sointer._support.files import put
 from sointer._support.progress import last_value
 from sointer.explanation import SHAPE_ALONE
 from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
@@ -190,17 +193,15 @@ NOT_QUERIED = (
 )
 
 
-def html_page(explanation: Explanation, max_rows: int) -> str:
-    """`html_table` as a page that needs nothing else."""
-    return page_of(html_table(explanation, max_rows))
-
-
-def page_of(table: str) -> str:
-    """A table in HTML as a page that needs nothing else."""
-    return (
+def page_of(table: str, path: str | PathLike[str] | None) -> str:
+    """A table in HTML as a page that needs nothing else; written to `path` if given."""
+    page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Explanations</title>'
         f"<style>{_STYLE}</style></head><body><h1>Explanations</h1>{table}</body></html>"
     )
+    if path is not None:
+        put(Path(path), page.encode())
+    return page
 
 
 def html_table(explanation: Explanation, max_rows: int) -> str:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from sointer._support.containers import n_rows
 from sointer._support.progress import History
-from sointer._support.validation import check_k, resolve_targets
-from sointer._support.validation import some as _first
+from sointer._support.validation import check_k, resolve_targets, some
 from sointer.data.targets import by_side, effects_from, effects_on_output
 from sointer.errors import InputError
 from sointer.explanation import Explanation
@@ -33,6 +32,7 @@ from sointer.viz.report.samples import (
     N_DRAWS,
     LabelEffects,
     PartialEffect,
+    ReportOptions,
     agreement_of,
     can_query,
     cut_texts,
@@ -118,21 +118,14 @@ class Findings:
 def table_page(
     explainer: Explainer,
     X: Any,
-    *,
     targets: Sequence[int | str] | None,
-    n_samples: int,
-    k: int | None,
-    predicted: Any,
-    verify: bool | int | None,
-    title: str,
-    sample_names: Sequence[str] | None,
-    paths: bool | int,
+    options: ReportOptions,
 ) -> str:
     """Explain samples of X for all targets, verify as many as the budget allows, and render the page."""
     chosen = _targets(explainer, targets)
-    n_shown = _n_shown(explainer, k)
-    given = explainer._source(X, predicted)  # what does not fit must come to light before the model is queried
-    n_given, names = n_rows(X), sample_names_of(X, sample_names)
+    n_shown = _n_shown(explainer, options.k)
+    given = explainer._source(X, options.predicted)  # what does not fit must come to light before the model is queried
+    n_given, names = n_rows(X), sample_names_of(X, options.sample_names)
     fitting = samples_that_fit(
         len(chosen),
         n_shown,
@@ -143,21 +136,21 @@ def table_page(
         effects="effect" in explainer.known_columns,
         texts=given.texts,
     )
-    index = sample_indices(n_given, min(n_samples, fitting))
+    index = sample_indices(n_given, min(options.n_samples, fitting))
     source = given.take(index)
     queries_before = _n_queries(explainer)
     if source.predicted is None and can_query(explainer, len(index)):
         source = source.queried()
     predictions = source.predicted
-    size = explainer.k if k is None else k
+    size = explainer.k if options.k is None else options.k
     words = UnitValues(source)
-    found = _explain_all(explainer, source, chosen, size, n_shown, verify, paths, words)
+    found = _explain_all(explainer, source, chosen, size, n_shown, options, words)
     localities, locality = _localities(explainer, chosen, found.locality)
     values, codes, numbers = _values(explainer, found.value, predictions, chosen)
     shown_of_sample = [np.unique(found.selected[:, i]) for i in range(len(index))]
     far = np.flatnonzero(explainer._distance_of(source.data) > 1).tolist()
     content = ReportContent(
-        title=title,
+        title=options.title or "What decides the model's predictions?",
         samples=[names[i] for i in index],
         targets=[explainer.output_names_[t] for t in chosen],
         units=source.groups.unit_names,
@@ -195,7 +188,7 @@ def table_page(
         by_label=found.by_label,
         size=size,
         n_given=n_given,
-        too_many=len(index) < min(n_samples, n_given),
+        too_many=len(index) < min(options.n_samples, n_given),
         n_queries=_n_queries(explainer) - queries_before,
         own_agreement=agreement_of(explainer, source, chosen),
     )
@@ -242,15 +235,14 @@ def _explain_all(
     targets: list[int],
     size: int | Literal["auto"],
     n_shown: int,
-    verify: bool | int | None,
-    paths: bool | int,
+    options: ReportOptions,
     values: UnitValues,
 ) -> Findings:
     n_samples, n_targets = source.n_samples, len(targets)
     n_draws, is_known = N_DRAWS if explainer.removal_.is_random else 1, source.predicted is not None
-    most = verification_budget(explainer, 0, verify, n_samples * n_targets * n_draws) if is_known else 0
+    most = verification_budget(explainer, options.verify, n_samples * n_targets * n_draws) if is_known else 0
     n_queried = min(n_samples, most // (n_targets * n_draws))
-    followed = targets_to_follow(explainer, targets, paths)
+    followed = targets_to_follow(explainer, targets, options.paths)
     rng = np.random.default_rng(0)
     followed_paths: dict[int, TargetPaths] = {}
     value = np.empty((n_targets, n_samples), dtype=object)
@@ -375,9 +367,9 @@ def _targets(explainer: Explainer, targets: Sequence[int | str] | None) -> list[
     found = list(dict.fromkeys(resolve_targets(wanted, explainer.output_names_, len(wanted)).tolist()))
     unknown = [explainer.output_names_[t] for t in found if t not in set(explainer.targets_)]
     if unknown or not found:
-        what = f"{_first(unknown)} were not among the targets given to fit" if unknown else "targets is empty"
+        what = f"{some(unknown)} were not among the targets given to fit" if unknown else "targets is empty"
         known = [explainer.output_names_[t] for t in explainer.targets_]
-        raise InputError(f"report: {what}; choose among {_first(known)}, or leave targets out for all of them.")
+        raise InputError(f"report: {what}; choose among {some(known)}, or leave targets out for all of them.")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from sointer.explanation import SHAPE_ALONE
 from sointer.masking.rows import ExplainedRows
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import pack, render_template
-from sointer.viz.report.samples import N_DRAWS, verification_budget
+from sointer.viz.report.samples import N_DRAWS, ReportOptions, verification_budget
 
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
@@ -156,13 +156,7 @@ MAX_BATCH_VALUES = 2**22
 def image_page(
     explainer: Explainer,
     X: Any,
-    *,
-    n_samples: int,
-    k: int | None,
-    predicted: Any,
-    verify: bool | int | None,
-    title: str,
-    sample_names: Sequence[str] | None,
+    options: ReportOptions,
 ) -> str:
     """Explain all pixels of the masks of X; the page that shows them."""
     image = explainer.input_format_.image
@@ -171,25 +165,26 @@ def image_page(
             "report: of images there are reports on masks only, and this model gives each image a list of outputs. "
             "Use explain(X, target).to_html(path)."
         )
-    given = explainer._source(X, predicted)
+    given = explainer._source(X, options.predicted)
     if given.predicted is None and explainer.black_box_ is None:
         raise InputError(
             "report: the page of masks shows what the model predicts, and the explainer has no model. Name it with "
             "--model, in Python with sointer.load(path, black_box=model), or give predicted=."
         )
-    if sample_names is not None:
-        sample_names = check_unique_names(sample_names, given.n_samples, "sample_names")
-    chosen = explainer.k if k is None else check_positive_int(k, "k")
+    names = [f"image {i}" for i in range(given.n_samples)]
+    if options.sample_names is not None:
+        names = check_unique_names(options.sample_names, given.n_samples, "sample_names")
+    chosen = explainer.k if options.k is None else check_positive_int(options.k, "k")
     n_shown = MAX_SHOWN if chosen == "auto" else int(chosen)
     n_shown = min(n_shown, explainer.groups_.n_units)
     stride = stride_of(image)
     pixels = np.arange(image.n_pixels).reshape(image.size)[::stride, ::stride].ravel()
     explainer._resolve(pixels.tolist(), len(pixels))  # not all may have been fitted
-    shown = given.take(np.arange(min(n_samples, given.n_samples)))
+    shown = given.take(np.arange(min(options.n_samples, given.n_samples)))
     shown = shown.queried() if shown.predicted is None else shown
     n_images = shown.n_samples
     n_queries = n_images * len(pixels) * (N_DRAWS if explainer.removal_.is_random else 1)
-    verifies = n_queries <= verification_budget(explainer, 0, verify, n_queries)
+    verifies = n_queries <= verification_budget(explainer, options.verify, n_queries)
     parts = [
         _explained(explainer, rows, targets, n_shown, verifies, only_needed=chosen == "auto")
         for rows, targets in _batches(shown, pixels)
@@ -199,8 +194,8 @@ def image_page(
         images=image.unflatten(shown.data),
         outputs=shown.predictions.reshape(-1, *image.size),
         selected=selected.reshape(n_images, len(pixels), -1),
-        names=[f"image {i}" for i in range(n_images)] if sample_names is None else list(sample_names)[:n_images],
-        title=title,
+        names=names[:n_images],
+        title=options.title or "What decides this pixel?",
         confirmed=confirmed.reshape(n_images, -1) if verifies else None,
         unsure=unsure.reshape(n_images, -1) if verifies else None,
         known=known.reshape(n_images, -1),

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from sointer._support.containers import is_sparse, n_rows, row_labels
-from sointer._support.validation import check_unique_names
+from sointer._support.validation import check_positive_int, check_unique_names, is_integer
+from sointer.errors import InputError
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, time_text
@@ -19,6 +20,26 @@ from sointer.masking.unit_values import UnitValues, time_text
 if TYPE_CHECKING:
     from sointer.explainers.base import Explainer
     from sointer.explainers.sequences import SequenceExplainer
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report is to show, as `Explainer.report` and `SequenceExplainer.report` describe it."""
+
+    n_samples: int
+    k: Any
+    predicted: Any
+    verify: bool | int | None
+    title: str | None
+    sample_names: Sequence[str] | None
+    paths: bool | int
+
+    def check(self) -> None:
+        """InputError where an option is wrong."""
+        check_positive_int(self.n_samples, "n_samples")
+        for name, value in (("verify", self.verify), ("paths", self.paths)):
+            if not (value is None or isinstance(value, bool) or (is_integer(value) and int(value) >= 0)):
+                raise InputError(f"report: {name} must be True, False or a whole number of at least 0, got {value!r}.")
 
 
 MAX_UNITS, MAX_POINTS, MAX_CATEGORIES = 8, 60, 12
@@ -218,10 +239,8 @@ def lacks_rows(holder: Any) -> bool:
     return bool(background is not None and background.rows.shape[0] == 0)
 
 
-def verification_budget(
-    explainer: Explainer | SequenceExplainer, n_rows: int, verify: bool | int | None, n_wanted: int
-) -> int:
-    """Rows that may be sent to confirm explanations, once the black box has been queried with every unmasked row.
+def verification_budget(explainer: Explainer | SequenceExplainer, verify: bool | int | None, n_wanted: int) -> int:
+    """Rows that may be sent to confirm explanations, after the black box was queried with every unmasked row.
 
     verify=None allows as many as fit needed, which the model's owner has agreed to before; none if the explainer was
     saved without the rows that its removal needs.
@@ -234,7 +253,7 @@ def verification_budget(
         allowed = int(getattr(explainer, "n_queries_", 0))
     elif verify is not True:
         allowed = int(verify)
-    return allowed if black_box.remaining is None else max(0, min(allowed, black_box.remaining - n_rows))
+    return allowed if black_box.remaining is None else max(0, min(allowed, black_box.remaining))
 
 
 def samples_to_verify(codes: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sointer._support.files import check_file_place
-from sointer._support.validation import check_positive_int, check_unique_names, is_integer
+from sointer._support.validation import check_unique_names
 from sointer.data.sequences import PIECE, read_sequences
 from sointer.errors import InputError, require_extra
 from sointer.explanation import Verification
 from sointer.viz.plots.canvas import short
 from sointer.viz.report.page import render_template
-from sointer.viz.report.samples import N_DRAWS, can_query, verification_budget
+from sointer.viz.report.samples import N_DRAWS, ReportOptions, can_query, verification_budget
 
 if TYPE_CHECKING:
     from sointer.explainers.sequence_explanation import SequenceExplanation
@@ -70,39 +69,30 @@ def write_sequences(
     explainer: SequenceExplainer,
     X: Any,
     path: str | PathLike[str],
-    *,
-    n_samples: int,
-    k: int | Literal["auto"] | None,
-    predicted: Any,
-    verify: bool | int | None,
-    title: str | None,
-    sample_names: Sequence[str] | None,
-    paths: bool,
+    options: ReportOptions,
 ) -> Path:
     """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
     require_extra("jinja2", "report")
     written = check_file_place(path)
-    check_positive_int(n_samples, "n_samples")
-    if not (verify is None or isinstance(verify, bool) or (is_integer(verify) and int(verify) >= 0)):
-        raise InputError(f"report: verify must be True, False or a whole number of at least 0, got {verify!r}.")
+    options.check()
     sequences = read_sequences(X, explainer.splitter, "report")
     names = [f"sequence {i}" for i in range(len(sequences))]
-    if sample_names is not None:
-        names = check_unique_names(sample_names, len(sequences), "sample_names")
+    if options.sample_names is not None:
+        names = check_unique_names(options.sample_names, len(sequences), "sample_names")
     ends = np.cumsum([len(tokens) for tokens in sequences])
     if ends[0] > MAX_TOKENS:
         raise InputError(
             f"report: the first sequence has {ends[0]:,} tokens, expected at most {MAX_TOKENS:,} on a page; cut it."
         )
-    n_shown = min(n_samples, int((ends <= MAX_TOKENS).sum()))
+    n_shown = min(options.n_samples, int((ends <= MAX_TOKENS).sum()))
     shown = sequences[:n_shown]
-    query = predicted is not None or can_query(explainer, n_shown)
-    given = None if predicted is None else list(predicted)[:n_shown]
-    explanation = explainer.explain(shown, k=k, predicted=given, query=query)
+    query = options.predicted is not None or can_query(explainer, n_shown)
+    given = None if options.predicted is None else list(options.predicted)[:n_shown]
+    explanation = explainer.explain(shown, k=options.k, predicted=given, query=query)
     wanted = len(explanation) * N_DRAWS
-    n_checked = verification_budget(explainer, 0, verify, wanted) // N_DRAWS if query else 0
+    n_checked = verification_budget(explainer, options.verify, wanted) // N_DRAWS if query else 0
     verification = explanation.first(n_checked).verify(n_draws=N_DRAWS) if n_checked else None
-    entries = sequence_entries(explanation, explanation.paths() if paths else None, verification)
+    entries = sequence_entries(explanation, explanation.paths() if options.paths else None, verification)
     for entry, name in zip(entries, names[:n_shown], strict=True):
         entry["name"] = name
     summary = [
@@ -111,8 +101,8 @@ def write_sequences(
     ]
     page = render_template(
         "sequences.html",
-        title=title or "What decides this label?",
-        notes=_notes(explainer, explanation, verification, len(sequences), paths),
+        title=options.title or "What decides this label?",
+        notes=_notes(explainer, explanation, verification, len(sequences), bool(options.paths)),
         summary=summary[:MAX_TOKENS],
         data=entries,
     )

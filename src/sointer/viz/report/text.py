@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sointer._support.validation import counted
 from sointer.config import POOR_SKILL
 from sointer.data.targets import effects_from
 from sointer.explanation import LEVEL
@@ -53,8 +54,8 @@ def lead_of(explainer: Explainer, content: ReportContent) -> str:
     few = "those few of" if content.size == "auto" else f"the top {content.size} of"
     is_expected = ", as expected without querying it" if content.is_expected else ""
     return (
-        f"{_many(n_targets, 'output')} of {name}{is_expected}, explained for {_many(n_samples, 'sample')}{of_all} by "
-        f"{few} {explainer.groups_.n_units:,} {unit} that decide."
+        f"{counted(n_targets, 'output')} of {name}{is_expected}, explained for {counted(n_samples, 'sample')}{of_all} "
+        f"by {few} {explainer.groups_.n_units:,} {unit} that decide."
     )
 
 
@@ -163,7 +164,7 @@ def notes_of(explainer: Explainer, content: ReportContent) -> list[str]:
         )
     if content.paths:
         notes.append(
-            f"Paths through other outputs were followed for {_many(len(content.paths), 'output')}, those that "
+            f"Paths through other outputs were followed for {counted(len(content.paths), 'output')}, those that "
             "depend most on others. They come from the explainer's copy of the model; the model cannot confirm them."
         )
     return notes
@@ -232,10 +233,6 @@ def _percent(share: float) -> str:
     if 0.9995 <= share < 1:
         return "> 99.9 %"
     return f"{share:.{1 if 0 < share < 0.095 or 0.985 < share < 1 else 0}%}".replace("%", " %")
-
-
-def _many(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def _first(names: list[str]) -> str:

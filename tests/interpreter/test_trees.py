@@ -9,7 +9,7 @@ import torch
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.interpreter.tables import LocalityTable
-from sointer.interpreter.words import Words
+from sointer.interpreter.trees import Words
 
 
 def test_conditions_speak_of_values_as_the_table_has_them() -> None:
