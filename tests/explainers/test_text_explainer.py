@@ -15,7 +15,7 @@ import sointer
 from quick import few_steps
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.box import BlackBox
-from sointer.errors import CheckpointError, FarInputWarning, InputError
+from sointer.errors import CheckpointError, FarInputWarning, InputError, SointerError
 from sointer.explainers.baselines import KernelShap, Lime, ShapleySampling
 from sointer.metrics import evaluate
 from sointer.zoo import PlantedTexts
@@ -217,6 +217,24 @@ def test_other_units(groups, tmp_path) -> None:
     loaded = sointer.load(tmp_path / "why", PROBLEM, splitter=groups if callable(groups) else None)
     np.testing.assert_array_equal(loaded.explain(NEW[:8], "y0").selected, explanation.selected)
     assert loaded.groups == groups or loaded.groups.keys() == groups.keys()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda text: 1 / 0, "groups= failed: ZeroDivisionError"),
+        (lambda: [], r"groups= failed: TypeError.*called as \(text\) -> pieces"),
+        (lambda text: (1 / 0 for _ in text), "groups= failed: ZeroDivisionError"),
+        (lambda text: None, "into None, expected a list of its parts"),
+        (lambda text: text, "into an object of type str, expected a list of its parts"),
+        (lambda text: [3], "into pieces such as 3, expected strings"),
+        (lambda text: [(0, "1")], "into pieces such as .0, '1'., expected strings"),
+        (lambda text: ["Xx"], "into 'Xx', which does not stand in the text"),
+    ],
+)
+def test_a_function_that_does_not_split_texts_is_refused(function, message) -> None:
+    with pytest.raises(SointerError, match=message):
+        quick(PROBLEM, groups=function)
 
 
 def test_order_is_read_only_if_it_counts(explainer) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import cached_property, containers
-from sointer._support.validation import is_integer
+from sointer._support.validation import call_function, is_integer
 from sointer.errors import InputError
 
 Tokens = list[str]
@@ -62,7 +62,10 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
                 "is one sequence, [X]), or use SequenceExplainer(model, splitter=str.split), with the function that "
                 "splits your strings."
             )
-        sequence = splitter(sequence)
+        given = f"the string {sequence!r:.60}"
+        signature = "(string) -> list of tokens"
+        sequence = call_function(splitter, sequence, what="splitter", signature=signature, given=given)
+        where += ", as splitter returns it,"
     if isinstance(sequence, str) or not hasattr(sequence, "__len__") or not hasattr(sequence, "__iter__"):
         raise InputError(f"{where} is {containers.describe(sequence)}, expected a list of tokens.")
     tokens = list(sequence)

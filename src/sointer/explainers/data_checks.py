@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
-from sointer._support.validation import is_integer, some
+from sointer._support.validation import is_integer, message_of, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
@@ -117,7 +117,7 @@ def _problem(black_box: BlackBox, X: Any) -> str | None:
     try:
         read_outputs(black_box.predict(X), 1, None)
     except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}"
+        return f"{type(error).__name__}: {message_of(error, limit=200)}"
     return None
 
 
