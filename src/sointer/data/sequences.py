@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -46,7 +46,8 @@ def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Token
         give = "[tokens]" if splitter is None else "[text]"
         raise InputError(f"{caller}: X is one string, expected a list with one entry per sequence. Give {give}.")
     if containers.is_frame(X) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
-        give = f" Give X[{X.columns[0]!r}], or whichever column holds them." if containers.is_frame(X) else ""
+        give = " Give list(X)." if isinstance(X, Iterator) else ""
+        give = f" Give X[{X.columns[0]!r}], or whichever column holds them." if containers.is_frame(X) else give
         raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.{give}")
     if len(X) == 0:
         raise InputError(f"{caller}: X has no sequences, expected at least one.")

@@ -268,8 +268,8 @@ class TextFormat(InputFormat):
             X = X.iloc[:, 0].tolist()
         if not is_text(X):
             raise InputError(
-                f"{caller}: X is {containers.describe(X)}, but texts were fitted; give a list of strings, one for each "
-                "text."
+                f"{caller}: X is {containers.describe(X)}{_first_of(X)}, but texts were fitted; give a list of "
+                "strings, one for each text."
             )
         return Documents.of([self.document(text) for text in X], self.n_columns)
 
@@ -350,6 +350,12 @@ def numbered(words: Sequence[str]) -> list[str]:
         seen[word] = seen.get(word, 0) + 1
         names.append(word if seen[word] == 1 else f"{word} [{seen[word]}]")
     return names
+
+
+def _first_of(X: Any) -> str:
+    if isinstance(X, (list, tuple)) and X:
+        return f" that holds {X[0]!r:.40} of type {type(X[0]).__name__}"
+    return ""
 
 
 def distinct_texts(X: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:

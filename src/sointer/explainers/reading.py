@@ -198,7 +198,7 @@ class ReadsModelAndData:
     def _source(self, X: Any, predicted: Any) -> ExplainedRows:
         refuse_one_dimension(X, "explain")
         labels = row_labels(X)
-        if is_text(X) and not self.reads_text:
+        if not self.reads_text and (isinstance(X, str) or is_text(X)):
             raise InputError(
                 "explain: X holds strings, but the explainer was not fitted on strings; give what fit was given."
             )
