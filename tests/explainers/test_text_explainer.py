@@ -226,7 +226,7 @@ def test_other_units(groups, tmp_path) -> None:
         (lambda: [], r"groups= failed: TypeError.*called as \(text\) -> pieces"),
         (lambda text: (1 / 0 for _ in text), "groups= failed: ZeroDivisionError"),
         (lambda text: None, "into None, expected a list of its parts"),
-        (lambda text: text, "into an object of type str, expected a list of its parts"),
+        (lambda text: text, "into the string .*, expected a list of its parts"),
         (lambda text: [3], "into pieces such as 3, expected strings"),
         (lambda text: [(0, "1")], "into pieces such as .0, '1'., expected strings"),
         (lambda text: ["Xx"], "into 'Xx', which does not stand in the text"),

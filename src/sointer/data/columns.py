@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -318,9 +319,12 @@ def _duration(text: str) -> Any:
 def _date(text: str) -> Any:
     import pandas as pd
 
+    if len(re.findall(r"\d+", text)) < 2 and not _MONTH.search(text):
+        raise ValueError  # pandas reads ids such as T-0012, too
     return pd.Timestamp(text)
 
 
+_MONTH = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", re.IGNORECASE)
 _WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
     ("numbers with decimal commas", _with_comma, "{}.str.replace(',', '.').astype(float)"),

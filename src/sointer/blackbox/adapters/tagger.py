@@ -130,6 +130,13 @@ def _read_sequence(outputs: Any, tokens: Tokens) -> list[Any]:
 
 def _read_output(output: Any, about: str) -> Any:
     if isinstance(output, Mapping):
+        if any(isinstance(value, str) for value in output.values()):
+            key = next((key for key in ("entity", "entity_group", "label", "tag") if key in output), "label")
+            raise BlackBoxError(
+                f"{WRONG}records such as {dict(output)!r:.80} {about}, expected labels alone, or the probability of "
+                f"each class. Return [record[{key!r}] for record in ...], and check that there is one for every token: "
+                "pipelines of transformers split words into parts and leave out those without an entity."
+            )
         return {str(label): _number(p, about) for label, p in output.items()}
     if isinstance(output, (list, tuple)):
         if len(output) == 2 and isinstance(output[0], str):

@@ -64,6 +64,11 @@ const sointerExplanation = (() => {
     return `= ${value}`;
   };
 
+  // Short values stay on one line; long ones may break anywhere.
+  const valueOf = (record, feature) => {
+    const text = valued(record, feature);
+    return make("span", { kind: text.length <= 9 ? "value short" : "value", text, title: feature.value });
+  };
   const pushBar = (effect, largest) => {
     const bar = make("i", { kind: side(effect) });
     bar.style.setProperty("--share", (Math.abs(effect) / largest).toFixed(4));
@@ -83,14 +88,15 @@ const sointerExplanation = (() => {
       name.title = feature.name;
       const detail = [`relevance ${number(feature.score)}`, idle ? "not needed" : "", effects ? `effect ${signed(feature.effect)}` : ""].filter(Boolean).join(", ");
       const line = make("li", { kind: idle ? "idle" : "", title: detail }, name,
-        make("span", { kind: "value", text: valued(record, feature), title: feature.value }), make("span", { kind: "track" }, bar));
+        valueOf(record, feature), make("span", { kind: "track" }, bar));
       if (effects) line.append(pushBar(feature.effect, farthest), make("span", { kind: `effect ${side(feature.effect)}`, text: signed(feature.effect) }));
       line.append(make("span", { kind: "unseen", text: detail }));
       list.append(line);
     }
     if (effects && record.features.length) list.append(make("li", { kind: "rest", title: `effect of everything that is not listed: ${signed(effects.others)}` },
       make("span", { kind: "others", text: "all others" }), make("span"), make("span"),
-      pushBar(effects.others, farthest), make("span", { kind: `effect ${side(effects.others)}`, text: signed(effects.others) })));
+      pushBar(effects.others, farthest), Math.abs(effects.others) < farthest / 1000 ? make("span", { kind: "effect", text: "0" })
+        : make("span", { kind: `effect ${side(effects.others)}`, text: signed(effects.others) })));
     if (!record.features.length) list.append(make("li", { kind: "none", text: "Nothing was selected: nothing in this sample is needed." }));
     return list;
   };
