@@ -329,6 +329,12 @@ def test_of_two_labels_the_upper_one_is_named_unless_it_is_obvious(tmp_path: Pat
     assert data["partial"][0][str(data["features"].index("x0"))]["direction"] == -1
 
 
+def test_a_page_is_written_under_the_name_of_a_page(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"why.pdf: it is a page of HTML, expected a name that ends in .html"):
+        explainer.report(X[:3], tmp_path / "why.pdf")
+    assert explainer.report(X[:3], tmp_path / "why.htm", paths=False, verify=False).exists()
+
+
 def test_directions_of_a_linear_model(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4))

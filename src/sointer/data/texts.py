@@ -271,7 +271,7 @@ class TextFormat(InputFormat):
                 f"{caller}: X is {containers.describe(X)}{_first_of(X)}, but texts were fitted; give a list of "
                 "strings, one for each text."
             )
-        return Documents.of([self.document(text) for text in X], self.n_columns)
+        return Documents.of([self.document(str(text)) for text in X], self.n_columns)  # numpy has its own
 
     def decode(self, Z: Any) -> Any:
         """What is left of texts, as a list of strings."""

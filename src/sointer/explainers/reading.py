@@ -14,7 +14,7 @@ from sointer._support.validation import check_k, check_random_state, resolve_tar
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.mask_replies import WRONG, labels_of
-from sointer.blackbox.replies import read_outputs, refuse_other_order
+from sointer.blackbox.replies import read_outputs, refuse_other_labels, refuse_other_order
 from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -239,6 +239,7 @@ class ReadsModelAndData:
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
             refuse_other_order(predicted, X)
+            refuse_other_labels(predicted, X)
             table = labels_of(read_outputs(predicted, n_rows, self.n_outputs_, shape).table)
             self.outputs_.encode(table)
         except BlackBoxError as error:

@@ -52,7 +52,7 @@ def write_report(
             paths=paths,
         )
     require_extra("jinja2", "report")
-    written = check_file_place(path)
+    written = check_file_place(path, is_page=True)
     check_positive_int(n_samples, "n_samples")
     for name, value in (("verify", verify), ("paths", paths)):
         if not (value is None or isinstance(value, bool) or (is_integer(value) and int(value) >= 0)):

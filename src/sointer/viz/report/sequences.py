@@ -81,7 +81,7 @@ def write_sequences(
 ) -> Path:
     """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
     require_extra("jinja2", "report")
-    written = check_file_place(path)
+    written = check_file_place(path, is_page=True)
     check_positive_int(n_samples, "n_samples")
     if not (verify is None or isinstance(verify, bool) or (is_integer(verify) and int(verify) >= 0)):
         raise InputError(f"report: verify must be True, False or a whole number of at least 0, got {verify!r}.")
