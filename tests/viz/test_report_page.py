@@ -267,6 +267,14 @@ def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tm
     assert driver.get_log("browser") == []
 
 
+def test_a_locality_has_one_share_on_all_of_the_page(driver: Any, tmp_path: Path) -> None:
+    places = [LocalitySummary("word2 > 1", 0.695, [(0, 0.5)]), LocalitySummary("word2 <= 1", 0.305, [(5, 0.25)])]
+    some = content(**known() | {"localities": [TargetLocalities(True, places)] * N_TARGETS})
+    page = Page(driver, some, tmp_path / "report.html", "#target=games&sample=s5")
+    assert "(30 % of samples)" in page.find("record").text
+    assert "30 %" in page.find("localities").text
+
+
 def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tmp_path: Path) -> None:
     sizes = np.random.default_rng(3).permutation(N_UNITS) / N_UNITS
     partial = {

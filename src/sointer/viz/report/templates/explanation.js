@@ -4,7 +4,7 @@
 //   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number, isProbability?,
 //   difference?: of a number, how far the prediction moved, in standard deviations, and tolerance?,
 //   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
-//   place?: { where, share?, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
+//   place?: { where, share?, said?: the share as text, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
 //   far?: true for a sample unlike the training data }
 // Relevance (score) is grey, since it has no sign; effects are blue (up) and orange (down).
 // All texts are set as text, never as HTML.
@@ -115,8 +115,8 @@ const sointerExplanation = (() => {
     if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because k was set to as many.` }));
     if (record.more) parts.push(make("p", { kind: "idle-note", text: `${record.more} more ${record.more === 1 ? "is" : "are"} needed that ${record.more === 1 ? "is" : "are"} not listed.` }));
     if (record.place) {
-      const { where, share } = record.place;
-      parts.push(make("p", { kind: "where" }, "Locality: ", strong(where), share === undefined ? "." : ` (${Math.round(100 * share)} % of samples).`));
+      const { where, share, said } = record.place;
+      parts.push(make("p", { kind: "where" }, "Locality: ", strong(where), share === undefined ? "." : ` (${said ?? `${Math.round(100 * share)} %`} of samples).`));
     }
     return parts;
   };

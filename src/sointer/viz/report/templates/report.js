@@ -41,7 +41,9 @@
     const { locality } = packed.block(sample);
     if (!data.localities || !locality) return null;
     const { localities } = data.localities[target];
-    return localities.length > 1 ? localities[locality[target]] : null;
+    if (localities.length <= 1) return null;
+    const place = locality[target], shares = parts(localities.map(({ share }) => share));  // rounded as where all are listed
+    return { ...localities[place], said: shares[place] };
   };
   // In the unit of the output: the number, the probability, or the probability of the label explained.
   const effectsOf = (sample, target) => {
