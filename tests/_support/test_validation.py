@@ -7,13 +7,15 @@ import pytest
 
 from sointer import errors
 from sointer._support.validation import (
+    call_function,
     check_k,
     check_positive_int,
     check_random_state,
     check_unique_names,
+    message_of,
     resolve_targets,
 )
-from sointer.errors import InputError, MissingExtraError, require_extra
+from sointer.errors import BlackBoxError, InputError, MissingExtraError, require_extra
 
 NAMES = ["sports", "games", "music"]
 
@@ -124,3 +126,30 @@ def test_extras_and_the_family_of_errors() -> None:
         assert issubclass(getattr(errors, name), builtin)
     for name in ("ConstantOutput", "ConstantFeature", "UnstableBlackBox", "Budget", "PoorFit"):
         assert issubclass(getattr(errors, f"{name}Warning"), errors.SointerWarning)
+
+
+@pytest.mark.parametrize(
+    ("said", "limit", "expected"),
+    [
+        ("broken", None, "broken"),
+        ("two\nlines.", None, "two lines"),
+        ("", None, "no message"),
+        ("One thing. Another thing. A third", 28, "One thing. Another thing"),
+        ("one very long thing", 8, "one very ..."),
+    ],
+)
+def test_errors_of_others_are_quoted_on_one_line(said: str, limit: int | None, expected: str) -> None:
+    assert message_of(ValueError(said), limit=limit) == expected
+
+
+def test_a_function_of_the_users_that_fails_is_named() -> None:
+    about = {"what": "splitter", "signature": "(text) -> tokens", "given": "the text 'a b'"}
+    assert call_function(str.split, "a b", **about) == ["a", "b"]
+    with pytest.raises(BlackBoxError, match=r"splitter failed: ZeroDivisionError: .* as \(text\) -> tokens, here with"):
+        call_function(lambda text: 1 / 0, "a b", **about)
+    with pytest.raises(InputError, match="ours"):
+        call_function(_ours, "a b", **about)
+
+
+def _ours(text: str) -> None:
+    raise InputError("ours")

@@ -36,7 +36,7 @@ def test_labels_numbers_and_probabilities_are_read(outputs: Any, read: list[list
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ("abcd", "object of type str, expected a list with one list of labels for each of 2 sequences"),
+        ("abcd", "the string .abcd., expected a list with one list of labels for each of 2 sequences"),
         (["xyx", "y"], "the text 'xyx' for the 3 tokens .* expected a list with one label per token"),
         ([["x", "y"], ["y"]], "2 labels for the 3 tokens .* expected 3, one per token. If the model splits"),
         ([["x", "y", "x", "x"], ["y"]], "4 labels for the 3 tokens"),
@@ -48,6 +48,10 @@ def test_labels_numbers_and_probabilities_are_read(outputs: Any, read: list[list
         (np.array([["x", "y", "x"], ["y", "pad", "pad"]]), "3 labels for the 1 tokens .* if it pads, leave out"),
         ([[None] * 3, [None]], "of type NoneType"),
         ([[["x", "y", "z"]] * 3, [["x", "y", "z"]]], "as a class probability"),
+        (
+            [[{"entity": "x", "score": 0.9}] * 3, [{"entity": "y", "score": 0.9}]],
+            r"Return \[record\['entity'\] for rec",
+        ),
         (None, "None, expected a list"),
     ],
 )

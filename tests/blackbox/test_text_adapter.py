@@ -102,6 +102,8 @@ def test_any_vectoriser_will_do(vectoriser) -> None:
         ("a text", r"Give \[text\]"),
         (["a text", None], "None, at 1"),
         (["a text", float("nan"), "another"], "1 of 3 documents"),
+        ([3, 4], "a list of length 2 that holds 3 of type int, but texts were fitted"),
+        ("letters.csv", "the string 'letters.csv', expected the data themselves. Read the file first"),
     ],
 )
 def test_what_is_no_list_of_texts(explainer, X, message) -> None:

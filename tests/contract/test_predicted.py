@@ -229,6 +229,10 @@ def test_predictions_of_a_frame_must_be_in_its_order():
     for wrong in (predicted.iloc[::-1], predicted.sort_values("big")):
         with pytest.raises(InputError, match="another order than those of X, by their index"):
             explainer.explain(X, target="big", predicted=wrong)
+    named, others = (FRAME[a:b].set_axis([f"r{i}" for i in range(a, b)]) for a, b in ((0, 20), (5, 25)))
+    with pytest.raises(InputError, match=r"has the index 'r20', expected that of X, which begins with 'r0'.*set_axis"):
+        explainer.explain(named, target="big", predicted=frame_labels(others).set_axis(others.index))
+    explainer.explain(named, target="big", predicted=predicted)  # without labels of its own
     ordered = explainer.explain(X.iloc[::-1], target="big", predicted=predicted.iloc[::-1])
     assert ordered.value.tolist() == predicted["big"].tolist()[::-1]
 

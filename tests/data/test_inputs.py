@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -205,7 +206,12 @@ BAD = [
     (np.array([["a", "b"]]), "DataFrame for strings"),
     (np.array([[1j]]), "complex128"),
     ([[1, 2], [3]], "different lengths"),
-    ("text", "type str"),
+    ("text", "the string 'text'"),
+    ("rows.csv", "the string 'rows.csv', expected the data themselves.*pandas.read_csv"),
+    (Path("rows.npy"), "expected the data themselves"),
+    ((row for row in [[1.0]]), r"type generator.*Give list\(X\)"),
+    (np.zeros(3, dtype="f8,i4"), r"1 dimensions.*Give pandas.DataFrame\(X\)"),
+    (np.array([["2024-01-01"]], dtype="M8[D]"), "Give a pandas DataFrame for dates and durations"),
     (None, "None"),
     (np.ma.masked_array(np.ones((1, 2)), [[True, False]]), "masked"),
     (np.array([[2**60]]), r"2\*\*53"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,12 @@ def test_streaming_from_polars(explainer: SOInter, data: pl.DataFrame, tmp_path)
     ("X", "words"),
     [
         (pl.LazyFrame({"a": [1.0]}), r"polars LazyFrame.*X\.collect\(\)"),
-        (pl.DataFrame({"a": [[1, 2]]}), "'a' of dtype large_list"),
+        (pl.DataFrame({"a": [[1, 2]]}), "'a' of dtype large_list.*Make a column of each of its places"),
+        (pl.DataFrame({"a": [{"b": 1}]}), "'a' of dtype struct.*Make a column of each of its fields"),
+        (pl.DataFrame({"a": [datetime.time(3)]}), "'a' of dtype time64.*such as seconds since midnight"),
+        (pl.DataFrame({"a": [Decimal("1.5")]}), r"'a' of dtype decimal.*in pandas with astype\('float64'\)"),
+        (pl.DataFrame({"a": [None]}), "'a' of dtype null.*drop it"),
+        (pa.record_batch({"a": [1.0], "b": ["x"]}), r"pyarrow RecordBatch.*Give pyarrow.Table.from_batches\(\[X\]\)"),
         (pl.DataFrame({"a": [1.0]}).clear(), "empty"),
         (pl.Series([1.0, 2.0]), "polars Series|1 dimension"),
     ],
@@ -115,3 +121,13 @@ def test_streaming_from_polars(explainer: SOInter, data: pl.DataFrame, tmp_path)
 def test_what_cannot_be_explained_is_refused(X: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         SOInter(lambda X: np.zeros((len(X), 1)), random_state=0).fit(X)
+
+
+def test_a_row_whose_dtypes_are_unknown_for_lack_of_values() -> None:
+    nothing = pl.DataFrame({name: [None] for name in frame().columns})  # as made of one record with None
+    as_in_fit = nothing.cast(dict(frame().schema))
+    form = InputFormat.infer(pl.concat([frame(), as_in_fit]))
+    np.testing.assert_array_equal(form.encode(nothing), form.encode(as_in_fit))
+    polars.testing.assert_frame_equal(form.decode(form.encode(nothing)), as_in_fit, categorical_as_str=True)
+    with pytest.raises(InputError, match=r"missing|NaN"):  # where fit saw none
+        InputFormat.infer(frame().fill_null(strategy="forward").fill_null(strategy="backward")).encode(nothing)

@@ -87,6 +87,11 @@ def test_names_given_to_an_array_count_too() -> None:
         (pd.concat([FRAME, FRAME[["a"]]], axis=1), "must be unique, got more than one of 'a'"),
         (FRAME.assign(d=[[1]] * 60), r"the value \[1\] of type list in column 'd'"),
         (FRAME.assign(d=[pd.Timestamp(2024, 1, 1), *["x"] * 59]), "type Timestamp in column 'd'.*pandas.to_datetime"),
+        (
+            pd.concat([FRAME] * 5).assign(d=[f"T-{i:04d}" for i in range(300)]),
+            "'d' with 300 .* rows: an id, or free text",
+        ),
+        (pd.concat([FRAME] * 5).assign(d=[f"May {i}" for i in range(1800, 2100)]), "text: dates.*pandas.to_datetime"),
         (pd.concat([FRAME] * 5).assign(d=[f"user {i}" for i in range(300)]), "'d' with 300 different values in 300"),
         (pd.concat([FRAME] * 5).assign(d=[f"Ann {i}" for i in range(300)]), r"an id, or free text.*text_columns=\['d'"),
         (

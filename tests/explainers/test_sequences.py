@@ -19,7 +19,7 @@ import sointer
 from sointer import SequenceExplainer
 from sointer.data.sequences import TokenOutputs
 from sointer.energy.chain import log_marginals
-from sointer.errors import FarInputWarning, InputError, LoadError, QueryBudgetExceeded, SointerWarning
+from sointer.errors import FarInputWarning, InputError, LoadError, QueryBudgetExceeded, SointerError, SointerWarning
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.conditional import Replacement
 from sointer.training.sequences import MIN_STEPS
@@ -381,6 +381,21 @@ def test_what_is_no_sequence_is_refused(fitted: SequenceExplainer, X: Any, messa
         fitted.explain(X)
     with pytest.raises(InputError, match=message):
         SequenceExplainer(CHAIN).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"splitter": lambda text: 1 / 0}, r"splitter failed: ZeroDivisionError.*here with the string 'a b'"),
+        ({"splitter": lambda text: None}, "sequence 0 of X, as splitter returns it, is None, expected a list of tok"),
+        ({"replacement": lambda tokens: "a"}, r"replacement failed: TypeError.*called as \(tokens, position, rng\)"),
+    ],
+)
+def test_functions_of_the_users_that_fail_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SointerError, match=message):
+        SequenceExplainer(lambda batch: batch, query_budget=200, **{"splitter": str.split, **options}).fit(
+            ["a b", "c d"] * 10
+        )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import sointer
 from quick import few_steps
 from sointer import EnergyConfig, SOInter, TrainingConfig
 from sointer.blackbox.box import BlackBox
-from sointer.errors import CheckpointError, FarInputWarning, InputError
+from sointer.errors import CheckpointError, FarInputWarning, InputError, SointerError
 from sointer.explainers.baselines import KernelShap, Lime, ShapleySampling
 from sointer.metrics import evaluate
 from sointer.zoo import PlantedTexts
@@ -198,8 +198,10 @@ def test_what_cannot_be_explained_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match=r"the same outputs for every text.*not only the labels that were found"):
         SOInter(found_only, query_budget=300).fit(["rain today", "no rain", "rain rain"] * 30)
     assert quick(not_the_empty, k=1, removal="[MASK]").explain(NEW[:2], 0).verify().n_queries == 2
-    with pytest.raises(InputError, match="different values, too many for classes"):
+    with pytest.raises(InputError, match=r"different values, such as .*, too many for classes.*that returns labels"):
         quick(lambda texts: [text[::-1] for text in texts])
+    with pytest.raises(InputError, match=r"too many for classes.*set output_kind='continuous'"):
+        quick(lambda texts: [str(hash(text) / 7) for text in texts])
     with pytest.raises(InputError, match=r"1 of 501 documents .* None, at 500"):
         quick(PROBLEM, [*TEXTS, None])
     with pytest.raises(InputError, match="of texts, expected 'delete'"):
@@ -217,6 +219,37 @@ def test_other_units(groups, tmp_path) -> None:
     loaded = sointer.load(tmp_path / "why", PROBLEM, splitter=groups if callable(groups) else None)
     np.testing.assert_array_equal(loaded.explain(NEW[:8], "y0").selected, explanation.selected)
     assert loaded.groups == groups or loaded.groups.keys() == groups.keys()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda text: 1 / 0, "groups= failed: ZeroDivisionError"),
+        (lambda: [], r"groups= failed: TypeError.*called as \(text\) -> pieces"),
+        (lambda text: (1 / 0 for _ in text), "groups= failed: ZeroDivisionError"),
+        (lambda text: None, "into None, expected a list of its parts"),
+        (lambda text: text, "into the string .*, expected a list of its parts"),
+        (lambda text: [3], "into pieces such as 3, expected strings"),
+        (lambda text: [(0, "1")], "into pieces such as .0, '1'., expected strings"),
+        (lambda text: ["Xx"], "into 'Xx', which does not stand in the text"),
+    ],
+)
+def test_a_function_that_does_not_split_texts_is_refused(function, message) -> None:
+    with pytest.raises(SointerError, match=message):
+        quick(PROBLEM, groups=function)
+
+
+def test_the_model_gets_strings_of_python() -> None:
+    kinds = set()
+
+    def model(texts: list[str]) -> list[list[bool]]:
+        kinds.update(map(type, texts))
+        return [["rain" in text] for text in texts]
+
+    texts = np.array(["rain today", "no rain", "sun and wind"] * 20)
+    explainer = SOInter(model, query_budget=200, random_state=0).fit(texts)
+    explainer.explain(texts[:2], 0).verify()
+    assert kinds == {str}
 
 
 def test_order_is_read_only_if_it_counts(explainer) -> None:

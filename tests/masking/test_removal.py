@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from sointer.data.inputs import InputFormat
-from sointer.errors import InputError, LoadError
+from sointer.errors import BlackBoxError, InputError, LoadError
 from sointer.masking.build import make_removal, restore_removal
 from sointer.masking.removal import MAX_BACKGROUND_ROWS
 
@@ -159,6 +159,8 @@ def test_a_function_is_checked() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             make_removal(function, data, plain).apply(Z, keep, rng)
+    with pytest.raises(BlackBoxError, match=r"removal function '<lambda>' failed: TypeError.*\(x, keep, rng\) -> x"):
+        make_removal(lambda Z: Z, data, plain).apply(Z, keep, rng)
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -315,6 +315,26 @@ def test_nothing_is_rounded_to_100_percent() -> None:
     assert list(map(_percent, shares)) == ["100 %", "> 99.9 %", "99.9 %", "98.6 %", "50 %", "0.4 %", "0 %"]
 
 
+def test_of_two_labels_the_upper_one_is_named_unless_it_is_obvious(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+
+    def model(rows: np.ndarray) -> pd.DataFrame:
+        state = np.where(rows[:, 0] > 0, "go", "halt")
+        three = np.array(["low", "mid", "high"])[np.digitize(rows[:, 1], [-1, 1])]
+        return pd.DataFrame({"state": state, "true": rows[:, 0] > 0, "three": three, "number": rows[:, 2] * 9.0})
+
+    explainer = quick_fit(model, X, **TAUGHT)
+    data = unpacked(explainer.report(X[:50], tmp_path / "r.html", paths=False, verify=False))
+    assert data["upper"] == ["halt", None, None, None]
+    assert data["partial"][0][str(data["features"].index("x0"))]["direction"] == -1
+
+
+def test_a_page_is_written_under_the_name_of_a_page(explainer: SOInter, X: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"why.pdf: it is a page of HTML, expected a name that ends in .html"):
+        explainer.report(X[:3], tmp_path / "why.pdf")
+    assert explainer.report(X[:3], tmp_path / "why.htm", paths=False, verify=False).exists()
+
+
 def test_directions_of_a_linear_model(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4))

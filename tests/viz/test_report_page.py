@@ -267,6 +267,14 @@ def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tm
     assert driver.get_log("browser") == []
 
 
+def test_a_locality_has_one_share_on_all_of_the_page(driver: Any, tmp_path: Path) -> None:
+    places = [LocalitySummary("word2 > 1", 0.695, [(0, 0.5)]), LocalitySummary("word2 <= 1", 0.305, [(5, 0.25)])]
+    some = content(**known() | {"localities": [TargetLocalities(True, places)] * N_TARGETS})
+    page = Page(driver, some, tmp_path / "report.html", "#target=games&sample=s5")
+    assert "(30 % of samples)" in page.find("record").text
+    assert "30 %" in page.find("localities").text
+
+
 def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tmp_path: Path) -> None:
     sizes = np.random.default_rng(3).permutation(N_UNITS) / N_UNITS
     partial = {
@@ -295,6 +303,21 @@ def test_the_first_screen_shows_what_decides_which_way_and_where(driver: Any, tm
     ]
     top = games.find_element("css selector", ".needs").location["y"]
     assert top < page.find("notes").location["y"], "what decides comes before what the page cannot say"
+    assert driver.get_log("browser") == []
+
+
+def test_of_two_labels_the_page_says_which_is_up(driver: Any, tmp_path: Path) -> None:
+    partial = {unit: PartialEffect(np.arange(5.0), np.linspace(-1, 1, 5), (), 0.5, 1.0) for unit in range(N_UNITS)}
+    upper = ["halt", None, *["halt"] * (N_TARGETS - 2)]
+    some = content(**known(), partial=[partial] * (N_TARGETS - 1) + [{}], upper=upper)
+    page = Page(driver, some, tmp_path / "report.html")
+    cards = page.all("#deciding > section")
+    assert ["Up: more probably halt." in card.text for card in cards] == [True, False, True, True, True, False]
+    moved = cards[0].find_element("css selector", ".needs li").get_attribute("title")
+    assert "moves the probability that games is halt by 0.5" in moved
+    assert "larger values raise the probability that games is halt" in moved
+    page.go("feature=word3")
+    assert "Up: more probably halt." in page.find("uses").text
     assert driver.get_log("browser") == []
 
 
@@ -639,6 +662,25 @@ def test_one_explanation_can_be_drawn_on_any_page_from_a_plain_record(driver: An
     values = [node.text for node in driver.find_elements("class name", "value")]
     assert values == ["= 3.5", ""]
     assert driver.get_log("browser") == []
+
+
+def test_short_values_stay_on_one_line_and_what_is_next_to_nothing_is_zero(driver: Any, tmp_path: Path) -> None:
+    facts = known()
+    effects = facts["effects"]
+    facts["effects"] = EffectSummary(effects.effects, effects.base, effects.base + effects.effects.sum(axis=2) - 4e-6)
+    facts["unit_values"] = [{unit: "52.8" if unit % 2 else "x" * 60 for unit in range(N_UNITS)}] * N_SAMPLES
+    page = Page(driver, content(**facts), tmp_path / "report.html")
+    metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.go("target=games&sample=s5")
+        values = page.all("#record .bars .value")
+        assert {value.text for value in values} == {"= 52.8", "= " + "x" * 60}
+        assert max(value.size["height"] for value in values if value.text == "= 52.8") < 30
+        assert page.find("record").find_elements("css selector", ".rest .effect")[0].text == "0"
+        assert page.driver.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_it_fits_a_telephone(driver: Any, tmp_path: Path) -> None:

@@ -27,10 +27,14 @@ def backend_of(X: object) -> str | None:
 
 
 def refuse_lazy(X: object, caller: str) -> None:
-    """Refuse a polars LazyFrame, which holds no rows."""
-    polars = sys.modules.get("polars")
+    """Refuse a polars LazyFrame, which holds no rows, and a batch of pyarrow, which looks like a list of columns."""
+    polars, pyarrow = sys.modules.get("polars"), sys.modules.get("pyarrow")
     if polars is not None and isinstance(X, polars.LazyFrame):
         raise InputError(f"{caller}: X is a polars LazyFrame, expected rows in memory. Give X.collect().")
+    if pyarrow is not None and isinstance(X, pyarrow.RecordBatch):
+        raise InputError(
+            f"{caller}: X is a pyarrow RecordBatch, expected a Table. Give pyarrow.Table.from_batches([X])."
+        )
 
 
 def as_pandas(X: Any) -> Any:
@@ -181,6 +185,8 @@ def describe(X: object) -> str:
         return f"a numpy array of shape {X.shape} and dtype {X.dtype}"
     if isinstance(X, (list, tuple)):
         return f"a {type(X).__name__} of length {len(X)}"
+    if isinstance(X, str):
+        return f"the string {X!r:.80}"
     if X is None:
         return "None"
     return f"an object of type {type(X).__name__}"

@@ -60,9 +60,11 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"cannot write to {folder}: {there} {why}. Choose another place.")
 
 
-def check_file_place(path: str | os.PathLike[str]) -> Path:
-    """The path, if a file can be written there: better known before the work than after it."""
+def check_file_place(path: str | os.PathLike[str], *, is_page: bool = False) -> Path:
+    """The path, if a file, or a page of HTML, can be written there: better known before the work than after it."""
     place = Path(path)
+    if is_page and place.suffix.lower() not in ("", ".html", ".htm"):
+        raise InputError(f"cannot write {place}: it is a page of HTML, expected a name that ends in .html.")
     folder = place.absolute().parent
     if not folder.is_dir():
         raise InputError(f"cannot write {place}: there is no folder {folder}. Create it first.")

@@ -6,14 +6,14 @@ import difflib
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from sointer.errors import InputError
+from sointer.errors import BlackBoxError, InputError, SointerError
 
 IntArray = npt.NDArray[np.int64]
 _BRIEF = reprlib.Repr()
@@ -185,3 +185,29 @@ def whole_percents(shares: Sequence[float]) -> list[int]:
     for i in by_rest[: round(sum(exact)) - sum(found)]:
         found[i] += 1
     return found
+
+
+def message_of(error: BaseException, *, limit: int | None = None) -> str:
+    """What an error of somebody else's code says, for a sentence of ours: on one line and without its full stop.
+
+    With a `limit`, whole sentences of at most so many characters, or else its beginning.
+    """
+    text = " ".join(str(error).split())
+    if limit is not None and len(text) > limit:
+        end = text.rfind(". ", 0, limit + 1)
+        text = text[:end] if end > 0 else text[:limit].rstrip() + " ..."
+        return text
+    return text.rstrip(".") or "no message"
+
+
+def call_function(function: Callable[..., Any], *arguments: Any, what: str, signature: str, given: str) -> Any:
+    """What a function of the user's returns; where it fails, one sentence says which, given what, and why."""
+    try:
+        return function(*arguments)
+    except SointerError:
+        raise
+    except Exception as error:
+        raise BlackBoxError(
+            f"{what} failed: {type(error).__name__}: {message_of(error)}. It is called as {signature}, here with "
+            f"{given}. Call it yourself like that to see why."
+        ) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.validation import check_positive_int
+from sointer._support.validation import check_positive_int, message_of
 from sointer.blackbox.mask_replies import Size
 from sointer.blackbox.replies import ModelOutputs, check_same_shape, read_outputs, refuse_other_order
 from sointer.errors import BlackBoxError, InputError, SointerError
@@ -213,7 +213,7 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
                 "BlackBox(model, caller_thread=True)."
             )
         raise TransientError(
-            f"Your function failed: {name} raised {type(exc).__name__}: {exc}. It was given "
+            f"Your function failed: {name} raised {type(exc).__name__}: {message_of(exc)}. It was given "
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
             f"to see why.{where}"
         ) from exc

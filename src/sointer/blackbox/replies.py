@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sointer._support import containers
 from sointer._support.validation import some
 from sointer.blackbox.mask_replies import WRONG, Size, flat_masks, has_top_two, labels_of
-from sointer.errors import BlackBoxError
+from sointer.errors import BlackBoxError, InputError
 
 Table = npt.NDArray[Any]
 MAX_OUTPUT, MAX_DEPTH = 1e30, 32
@@ -273,6 +273,19 @@ def refuse_other_order(outputs: Any, X: Any) -> None:
         raise BlackBoxError(
             f"{WRONG}rows in another order than those of X, by their index ({given[0]!r} comes first, expected "
             f"{wanted[0]!r}). Return outputs.loc[X.index]; if they are in the order of X, outputs.set_axis(X.index)."
+        )
+
+
+def refuse_other_labels(outputs: Any, X: Any) -> None:
+    """Refuse a table of given outputs whose labels are those of other rows than X, where both have labels."""
+    given, wanted = containers.row_labels(outputs), containers.row_labels(X)
+    if given is None or wanted is None or len(given) != len(wanted) or given.equals(wanted):
+        return
+    other = given[~given.isin(wanted)]
+    if len(other) and given.dtype == wanted.dtype:
+        raise InputError(
+            f"explain: predicted has the index {other[0]!r}, expected that of X, which begins with {wanted[0]!r}. Give "
+            "what the model predicts for X; if these are its rows in their order, predicted.set_axis(X.index)."
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from sointer.data.columns import integers_to_float
 from sointer.data.images import image_hint
 from sointer.errors import InputError
 
+FILE_NAME = re.compile(r"^\S+\.(csv|tsv|csv\.gz|parquet|feather|jsonl?|xlsx?|npy|npz|txt|pkl|joblib)$", re.IGNORECASE)
+"""Strings that name a file: no text to explain looks like that."""
+
 
 def check_container(X: Any, caller: str) -> Any:
     """X as numpy, DataFrame, CSR or tensor with at least one row and column; numpy and tensors may be images."""
-    containers.refuse_lazy(X, caller)
     refuse_one_dimension(X, caller)
     X = containers.as_pandas(X)
     if isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
@@ -41,7 +45,9 @@ def check_container(X: Any, caller: str) -> Any:
         )
     if len(X.shape) not in (2, 4):
         hint = (
-            "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
+            "Give pandas.DataFrame(X), which has a column for each of its fields."
+            if getattr(X.dtype, "names", None)
+            else "Use x.reshape(1, -1) for one sample, x.reshape(-1, 1) for one feature."
             if len(X.shape) < 2
             else "Flatten a table to (n_samples, -1); windows of a time series (n, steps, variables) with "
             f"X.reshape(len(X), -1), one feature per step and variable (docs/how-to/sequences.md). {image_hint(X)}"
@@ -63,7 +69,13 @@ def check_container(X: Any, caller: str) -> Any:
 
 
 def refuse_one_dimension(X: Any, caller: str) -> None:
-    """Refuse one row of a table, or records, which look like a list of something else."""
+    """Refuse what looks like a list of something else: one row of a table, records, the path of a file."""
+    containers.refuse_lazy(X, caller)
+    if isinstance(X, PathLike) or (isinstance(X, str) and FILE_NAME.search(X)):
+        raise InputError(
+            f"{caller}: X is {describe_wrong(X)}, expected the data themselves. Read the file first, for example with "
+            "pandas.read_csv; sointer.io.stream.stream_explain and the command line take paths."
+        )
     is_series = containers.is_series(X) or type(X).__name__ == "Series"
     strings = is_series and _holds_texts(list(X))
     is_records = isinstance(X, (list, tuple)) and len(X) > 0 and all(isinstance(one, dict) for one in X)
@@ -89,6 +101,8 @@ def describe_wrong(X: Any) -> str:
 def _remedy(X: Any) -> str:
     if type(X).__name__ == "Series":
         return "One sample of a DataFrame is X.iloc[[0]], of polars X[[0]]; one feature is X[['name']]."
+    if isinstance(X, Iterator):
+        return "Give list(X), or a table made of it."
     if isinstance(X, dict):
         return "Give pandas.DataFrame(X); of one sample, pandas.DataFrame([X])."
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], dict):
@@ -113,7 +127,10 @@ def to_float(X: Any, caller: str) -> Any:
     values = containers.tensor_to_numpy(X) if containers.is_tensor(X) else X
     dtype = values.dtype
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        hint = "Give a pandas DataFrame for strings and categories." if dtype.kind in "OUSTV" else "Use float64."
+        hint = "Use float64."
+        if dtype.kind in "OUSTVmM":
+            what = "dates and durations" if dtype.kind in "mM" else "strings and categories"
+            hint = f"Give a pandas DataFrame for {what}."
         raise InputError(f"{caller}: X has dtype {dtype}, expected numbers or booleans. {hint}")
     if containers.is_sparse(values):
         copied = containers.csr_array(values, copy=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +85,7 @@ class FrameColumn:
             return cls(label, _dtype_name(dtype), tuple(value for _, value in ordered), missing=missing)
         raise InputError(
             f"X has a column {label!r} of dtype {dtype}; expected numbers, booleans, strings, categories, dates or "
-            "durations. Convert it, for example decimals with astype('float64') and periods with .dt.to_timestamp()."
+            f"durations. {_how_to_convert(str(dtype))}"
         )
 
     @property
@@ -99,6 +100,8 @@ class FrameColumn:
 
     def encode(self, series: Any) -> FloatArray:
         """The column as numbers: (n, width); missing numbers and dates are NaN."""
+        if str(series.dtype) == "null[pyarrow]":  # where all are missing, other libraries know no other dtype
+            series = series.astype(object)
         if self.categories is not None:
             codes = self._codes(series)
             block = np.zeros((len(codes), self.width))
@@ -316,9 +319,12 @@ def _duration(text: str) -> Any:
 def _date(text: str) -> Any:
     import pandas as pd
 
+    if len(re.findall(r"\d+", text)) < 2 and not _MONTH.search(text):
+        raise ValueError  # pandas reads ids such as T-0012, too
     return pd.Timestamp(text)
 
 
+_MONTH = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", re.IGNORECASE)
 _WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
     ("numbers with decimal commas", _with_comma, "{}.str.replace(',', '.').astype(float)"),
@@ -355,6 +361,24 @@ def refuse_ids(
             f"text_columns=[{label!r}] (--text-columns {label}); where the model needs it, give a function that fills "
             "it in and calls the model."
         )
+
+
+_CONVERSIONS = (
+    ("decimal", "Convert it, in pandas with astype('float64')."),
+    ("period", "Convert it, in pandas with .dt.to_timestamp()."),
+    ("dictionary", "Convert it, in pandas with astype('category')."),
+    ("null", "It holds nothing: drop it."),
+    ("time", "Convert it to a number, such as seconds since midnight."),
+    ("list", "Make a column of each of its places, or of what the model makes of it."),
+    ("struct", "Make a column of each of its fields."),
+)
+"""What dtypes begin with, and what to do about them."""
+
+
+def _how_to_convert(dtype: str) -> str:
+    name = dtype.removeprefix("large_").removeprefix("fixed_size_")
+    known = (remedy for start, remedy in _CONVERSIONS if name.startswith(start))
+    return next(known, "Convert it, or drop it and let a function that calls the model fill it in.")
 
 
 def plain_label(label: Any) -> Hashable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import cached_property, containers
-from sointer._support.validation import is_integer
+from sointer._support.validation import call_function, is_integer
 from sointer.errors import InputError
 
 Tokens = list[str]
@@ -46,7 +46,8 @@ def read_sequences(X: Any, splitter: Splitter | None, caller: str) -> list[Token
         give = "[tokens]" if splitter is None else "[text]"
         raise InputError(f"{caller}: X is one string, expected a list with one entry per sequence. Give {give}.")
     if containers.is_frame(X) or not hasattr(X, "__len__") or not hasattr(X, "__iter__"):
-        give = f" Give X[{X.columns[0]!r}], or whichever column holds them." if containers.is_frame(X) else ""
+        give = " Give list(X)." if isinstance(X, Iterator) else ""
+        give = f" Give X[{X.columns[0]!r}], or whichever column holds them." if containers.is_frame(X) else give
         raise InputError(f"{caller}: X is {containers.describe(X)}, expected a list of token lists.{give}")
     if len(X) == 0:
         raise InputError(f"{caller}: X has no sequences, expected at least one.")
@@ -62,7 +63,10 @@ def _read_one(sequence: Any, number: int, splitter: Splitter | None, caller: str
                 "is one sequence, [X]), or use SequenceExplainer(model, splitter=str.split), with the function that "
                 "splits your strings."
             )
-        sequence = splitter(sequence)
+        given = f"the string {sequence!r:.60}"
+        signature = "(string) -> list of tokens"
+        sequence = call_function(splitter, sequence, what="splitter", signature=signature, given=given)
+        where += ", as splitter returns it,"
     if isinstance(sequence, str) or not hasattr(sequence, "__len__") or not hasattr(sequence, "__iter__"):
         raise InputError(f"{where} is {containers.describe(sequence)}, expected a list of tokens.")
     tokens = list(sequence)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer._support import cached_property, containers
+from sointer._support.validation import call_function, is_integer
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError, LoadError
 
@@ -29,6 +30,9 @@ MAX_LETTER = 0x1FFFF
 SYMBOLS = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 """Emoji and dingbats: each is a word."""
 FLAG, TONES, SELECTORS = "[\U0001f1e6-\U0001f1ff]{2}", "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f", "\ufe00-\ufe0f"
+
+
+SPLITTING = "the function given as groups="
 
 
 @cache
@@ -264,10 +268,10 @@ class TextFormat(InputFormat):
             X = X.iloc[:, 0].tolist()
         if not is_text(X):
             raise InputError(
-                f"{caller}: X is {containers.describe(X)}, but texts were fitted; give a list of strings, one for each "
-                "text."
+                f"{caller}: X is {containers.describe(X)}{_first_of(X)}, but texts were fitted; give a list of "
+                "strings, one for each text."
             )
-        return Documents.of([self.document(text) for text in X], self.n_columns)
+        return Documents.of([self.document(str(text)) for text in X], self.n_columns)  # numpy has its own
 
     def decode(self, Z: Any) -> Any:
         """What is left of texts, as a list of strings."""
@@ -301,7 +305,7 @@ class TextFormat(InputFormat):
             piece_of = np.searchsorted([b for _, b in pieces], starts, side="right")
             return pieces, names, [normal(text[a:b]) for a, b in spans], piece_of
         if self.split is not None:
-            spans = read_pieces(self.split(text), text)
+            spans = read_pieces(_pieces(self.split, text), text)
         elif self.by == "function":
             raise LoadError(
                 "This explainer splits texts with its owner's function, which is not saved; expected it to be given "
@@ -348,6 +352,12 @@ def numbered(words: Sequence[str]) -> list[str]:
     return names
 
 
+def _first_of(X: Any) -> str:
+    if isinstance(X, (list, tuple)) and X:
+        return f" that holds {X[0]!r:.40} of type {type(X[0]).__name__}"
+    return ""
+
+
 def distinct_texts(X: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
     """Texts, each once, and which of them every text is; anything else as it is.
 
@@ -381,10 +391,10 @@ def read_pieces(pieces: Iterable[Any], text: str) -> list[tuple[int, int]]:
             start = text.find(piece, last)
             span = (start, start + len(piece))
         else:
-            span = (int(piece[0]), int(piece[1]))
+            span = _span(piece, text)
         if not last <= span[0] <= span[1] <= len(text):
             raise InputError(
-                f"the function given as groups= splits a text into {piece!r:.60}, which does not stand in the text "
+                f"{SPLITTING} splits a text into {piece!r:.60}, which does not stand in the text "
                 f"{text!r:.60} after the piece before it. Return parts of the text as they are written, in their "
                 "order, or (start, end) for each."
             )
@@ -392,3 +402,28 @@ def read_pieces(pieces: Iterable[Any], text: str) -> list[tuple[int, int]]:
             spans.append(span)
             last = span[1]
     return spans
+
+
+def _pieces(split: Splitter, text: str) -> list[Any]:
+    def splitting(text: str) -> Any:
+        found = split(text)
+        return list(found) if isinstance(found, Iterable) and not isinstance(found, str) else found
+
+    given = f"the text {text!r:.60}"
+    pieces = call_function(splitting, text, what=SPLITTING, signature="(text) -> pieces", given=given)
+    if not isinstance(pieces, list):
+        raise InputError(
+            f"{SPLITTING} splits the text {text!r:.60} into {containers.describe(pieces)}, expected a list of its "
+            "parts as they are written, in their order, or of (start, end) for each."
+        )
+    return pieces
+
+
+def _span(piece: Any, text: str) -> tuple[int, int]:
+    pair = list(piece) if isinstance(piece, (tuple, list, np.ndarray)) else []
+    if len(pair) != 2 or not all(is_integer(place) for place in pair):
+        raise InputError(
+            f"{SPLITTING} splits the text {text!r:.60} into pieces such as {piece!r:.60}, expected strings, or two "
+            "whole numbers (start, end) for each."
+        )
+    return int(pair[0]), int(pair[1])

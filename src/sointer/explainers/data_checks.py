@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from sointer._support.containers import is_sparse
-from sointer._support.validation import is_integer, some
+from sointer._support.validation import is_integer, message_of, some
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import read_outputs
 from sointer.data.inputs import InputFormat
@@ -61,10 +61,30 @@ def refuse_too_many_classes(outputs: Outputs) -> None:
         return
     for name, kind, n_classes in zip(outputs.names, outputs.kinds, outputs.n_classes, strict=True):
         if kind == "categorical" and n_classes > MAX_CLASSES:
-            raise InputError(
-                f"output {name!r} has {n_classes} different values, too many for classes (at most {MAX_CLASSES}). "
-                "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' for it."
+            labels = outputs.label_sets[outputs.names.index(name)]
+            is_text = labels is not None and all(map(_is_words, labels.labels))
+            such = f", such as {labels.labels[0]!r:.60}" if is_text and labels is not None else ""
+            remedy = (
+                "Give a function that returns labels, or a number for each of a few questions, such as whether a word "
+                "is in the text that the model writes."
+                if is_text
+                else "Give a function that leaves it out or, if its values are numbers, set output_kind='continuous' "
+                "for it."
             )
+            raise InputError(
+                f"output {name!r} has {n_classes} different values{such}, too many for classes (at most "
+                f"{MAX_CLASSES}). {remedy}"
+            )
+
+
+def _is_words(label: object) -> bool:
+    if not isinstance(label, str):
+        return False
+    try:
+        float(label)
+    except ValueError:
+        return True
+    return False
 
 
 def refuse_model_without_missing(black_box: BlackBox, form: InputFormat, data: Any, removal: Removal) -> None:
@@ -117,7 +137,7 @@ def _problem(black_box: BlackBox, X: Any) -> str | None:
     try:
         read_outputs(black_box.predict(X), 1, None)
     except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}"
+        return f"{type(error).__name__}: {message_of(error, limit=200)}"
     return None
 
 

@@ -14,7 +14,7 @@ from sointer._support.validation import check_k, check_random_state, resolve_tar
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import N_COMPARED, BlackBox
 from sointer.blackbox.mask_replies import WRONG, labels_of
-from sointer.blackbox.replies import read_outputs, refuse_other_order
+from sointer.blackbox.replies import read_outputs, refuse_other_labels, refuse_other_order
 from sointer.data.checks import refuse_one_dimension
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
@@ -198,7 +198,7 @@ class ReadsModelAndData:
     def _source(self, X: Any, predicted: Any) -> ExplainedRows:
         refuse_one_dimension(X, "explain")
         labels = row_labels(X)
-        if is_text(X) and not self.reads_text:
+        if not self.reads_text and (isinstance(X, str) or is_text(X)):
             raise InputError(
                 "explain: X holds strings, but the explainer was not fitted on strings; give what fit was given."
             )
@@ -239,6 +239,7 @@ class ReadsModelAndData:
             predicted = _of_second_class(predicted, self.n_outputs_)
         try:
             refuse_other_order(predicted, X)
+            refuse_other_labels(predicted, X)
             table = labels_of(read_outputs(predicted, n_rows, self.n_outputs_, shape).table)
             self.outputs_.encode(table)
         except BlackBoxError as error:

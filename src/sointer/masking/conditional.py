@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from sointer._support import containers
+from sointer._support.validation import call_function
 from sointer.config import Rows
 from sointer.data.sequences import TokenIndex, Tokens
 from sointer.errors import InputError
@@ -197,7 +198,15 @@ class Replacement:
         if self.function is not None:
             for i in removed.tolist():
                 tokens, place = sequences[owner[i]], int(position[i])
-                token = self.function(list(tokens), place, rng)
+                token = call_function(
+                    self.function,
+                    list(tokens),
+                    place,
+                    rng,
+                    what="replacement",
+                    signature="(tokens, position, rng) -> token",
+                    given=f"the tokens {tokens!r:.80} and position {place}",
+                )
                 if not isinstance(token, str):
                     raise InputError(
                         f"replacement returned {token!r:.40} for position {place} of {tokens!r:.80}, expected a "

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter1d
 
 from sointer._support import containers
+from sointer._support.validation import call_function
 from sointer.data.images import ImageShape
 from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
@@ -294,7 +295,16 @@ class FunctionRemoval(RemovalByRows):
             )
         given, kept = (Z, keep) if self.image is None else (self.image.unflatten(Z), self.image.unflatten(keep))
         with _one_at_a_time:
-            filled = np.asarray(self.function(given.copy(), kept.copy(), rng))
+            returned = call_function(
+                self.function,
+                given.copy(),
+                kept.copy(),
+                rng,
+                what=f"The removal function {self.name!r}",
+                signature="(x, keep, rng) -> x",
+                given=f"{containers.describe(given)}, keep of the same shape and a numpy Generator",
+            )
+        filled = np.asarray(returned)
         where = f"The removal function {self.name!r} returned"
         if filled.shape != given.shape or filled.dtype.kind not in "biuf":
             raise InputError(

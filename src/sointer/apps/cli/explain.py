@@ -266,7 +266,7 @@ def report(
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
         refuse_existing(out, force)
-        check_file_place(out)
+        check_file_place(out, is_page=True)
         check_explainer(explainer, target)
         check_readable(data)
         check_model(model)

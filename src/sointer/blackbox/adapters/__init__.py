@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sointer._support import containers
+from sointer.blackbox.adapters.trained_columns import refuse_other_columns
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import CopiedAsItself
 from sointer.errors import InputError, SointerWarning, warn_caller
@@ -172,6 +173,8 @@ class BoosterPredict(CopiedAsItself):
         if containers.is_tensor(X):
             X = containers.tensor_to_numpy(X)
         has_names = containers.is_frame(X) or containers.backend_of(X) is not None
+        if has_names and names is not None:
+            refuse_other_columns(self.booster, X)
         if names is not None and X.shape[1] != len(names):
             raise InputError(
                 f"X is {containers.describe(X)}, but the Booster was trained on {len(names)} features. Give these."

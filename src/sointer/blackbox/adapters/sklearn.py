@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
+from sointer.blackbox.adapters.trained_columns import is_about_columns, reads_by_place, refuse_other_columns
 from sointer.blackbox.call import CopiedAsItself
 from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_outputs
 from sointer.data.reading import NO_CLASSES
@@ -46,6 +47,12 @@ class EstimatorPredict(CopiedAsItself):
                     f"model is a {type(model).__name__} that is not fitted, expected a fitted one. "
                     "Call its fit(X, Y) first."
                 ) from exc
+        is_fitted = getattr(model, "is_fitted", None)  # of catboost
+        if callable(is_fitted) and not isinstance(model, type) and not is_fitted():
+            raise InputError(
+                f"model is a {type(model).__name__} that is not fitted, expected a fitted one. "
+                "Call its fit(X, Y) first."
+            )
         if not callable(getattr(model, method or "predict", None)):
             raise InputError(
                 f"model is a {type(model).__name__} without {method}, expected one that has it. Use "
@@ -150,8 +157,15 @@ class EstimatorPredict(CopiedAsItself):
 
     def __call__(self, X: Any) -> Any:
         """The outputs for X, as the estimator returns them or, for probabilities, of the positive class."""
+        if reads_by_place(self.model, X):
+            refuse_other_columns(self.model, X)
         self.choose_method(X)
-        outputs = getattr(self.model, self.method or "predict")(X)
+        try:
+            outputs = getattr(self.model, self.method or "predict")(X)
+        except Exception as error:
+            if is_about_columns(error):
+                refuse_other_columns(self.model, X)
+            raise
         if self.method != "predict_proba":
             return outputs
         if not self._is_one_per_output(outputs):

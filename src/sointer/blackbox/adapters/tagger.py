@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sointer._support import containers
+from sointer._support.validation import message_of
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError
 from sointer.blackbox.mask_replies import WRONG
@@ -52,9 +53,9 @@ class Tagger:
             outputs = self.predict([list(tokens) for tokens in batch])
         except Exception as error:
             raise TransientError(
-                f"Your function failed: {self.__name__} raised {type(error).__name__}: {error}. It was given "
-                f"{len(batch)} token lists, the first {batch[0]!r:.80}. Call it yourself on such a list to see why: it "
-                "must take any tokens, also those that replace others."
+                f"Your function failed: {self.__name__} raised {type(error).__name__}: {message_of(error)}. It was "
+                f"given {len(batch)} token lists, the first {batch[0]!r:.80}. Call it yourself on such a list to see "
+                "why: it must take any tokens, also those that replace others."
             ) from error
         read = read_tagged(outputs, batch)
         texts = [json.dumps(outputs, ensure_ascii=False) for outputs in read]
@@ -129,6 +130,13 @@ def _read_sequence(outputs: Any, tokens: Tokens) -> list[Any]:
 
 def _read_output(output: Any, about: str) -> Any:
     if isinstance(output, Mapping):
+        if any(isinstance(value, str) for value in output.values()):
+            key = next((key for key in ("entity", "entity_group", "label", "tag") if key in output), "label")
+            raise BlackBoxError(
+                f"{WRONG}records such as {dict(output)!r:.80} {about}, expected labels alone, or the probability of "
+                f"each class. Return [record[{key!r}] for record in ...], and check that there is one for every token: "
+                "pipelines of transformers split words into parts and leave out those without an entity."
+            )
         return {str(label): _number(p, about) for label, p in output.items()}
     if isinstance(output, (list, tuple)):
         if len(output) == 2 and isinstance(output[0], str):

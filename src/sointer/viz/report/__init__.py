@@ -37,7 +37,7 @@ def write_report(
             raise InputError("report: targets is for tables and texts; on the page of sequences every label is one.")
         return explainer.sequences_.report(X, path, **vars(options))
     require_extra("jinja2", "report")
-    written = check_file_place(path)
+    written = check_file_place(path, is_page=True)
     options.check()
     if explainer.input_format_.image is None:
         page = table_page(explainer, X, targets, options)

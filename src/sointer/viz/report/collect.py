@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sointer._support.containers import n_rows
 from sointer._support.progress import History
 from sointer._support.validation import check_k, resolve_targets, some
+from sointer.data.outputs import Outputs
 from sointer.data.targets import by_side, effects_from, effects_on_output
 from sointer.errors import InputError
 from sointer.explanation import Explanation
@@ -186,6 +187,7 @@ def table_page(
         tolerance=explainer.outputs_.tolerance,
         partial=found.partial,
         by_label=found.by_label,
+        upper=[_upper_label(explainer.outputs_, target) for target in chosen],
         size=size,
         n_given=n_given,
         too_many=len(index) < min(options.n_samples, n_given),
@@ -220,6 +222,14 @@ def _localities(
         number_of = {leaf.number: number for number, leaf in enumerate(found)}
         numbers[i] = [number_of[node] for node in locality[i].tolist()]
     return localities, numbers
+
+
+def _upper_label(outputs: Outputs, target: int) -> str | None:
+    """The label that blue stands for in pictures of an output of two labels, where that is not obvious."""
+    labels = outputs.label_sets[target]
+    if outputs.graded[target] or labels is None or len(labels) != 2 or labels.is_zero_one:
+        return None
+    return str(labels.labels[1])
 
 
 def _quality(explainer: Explainer, targets: list[int]) -> list[tuple[float, float]] | None:

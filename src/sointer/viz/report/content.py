@@ -150,6 +150,8 @@ class ReportContent:
     """For each target, how the effects of its most important units depend on their values."""
     by_label: Sequence[Sequence[LabelEffects]] = ()
     """For each target of three labels or more, the same for its most frequent labels."""
+    upper: Sequence[str | None] = ()
+    """For each target of two labels, the one that effects push towards, unless it is True or 1; else None."""
     size: int | Literal["auto"] = "auto"
     """How many units were to be selected."""
     n_given: int = 0

@@ -194,6 +194,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
             for target in content.partial
         ],
         "byLabel": [[_by_label(one, number) for one in target] for target in content.by_label],
+        "upper": list(content.upper) or [None] * len(content.targets),
         "refutedBelow": _refuted_below(content.n_draws),
         "tolerance": content.tolerance,
         "quality": None if content.quality is None else [[_rounded(one) for one in pair] for pair in content.quality],

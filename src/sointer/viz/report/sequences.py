@@ -73,7 +73,7 @@ def write_sequences(
 ) -> Path:
     """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
     require_extra("jinja2", "report")
-    written = check_file_place(path)
+    written = check_file_place(path, is_page=True)
     options.check()
     sequences = read_sequences(X, explainer.splitter, "report")
     names = [f"sequence {i}" for i in range(len(sequences))]

@@ -4,7 +4,7 @@
 //   confirmed: true | false | null, unsure?: true where more draws would tell, agreement?: share of draws, number?: probability or number, isProbability?,
 //   difference?: of a number, how far the prediction moved, in standard deviations, and tolerance?,
 //   effects?: { on: what they are effects on, base, others: the sum of those not shown, start? }, more?: selected but not shown,
-//   place?: { where, share?, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
+//   place?: { where, share?, said?: the share as text, features? } the locality, text?: the document, words?: [names], isTable?: true if texts are columns of a table,
 //   far?: true for a sample unlike the training data }
 // Relevance (score) is grey, since it has no sign; effects are blue (up) and orange (down).
 // All texts are set as text, never as HTML.
@@ -64,6 +64,11 @@ const sointerExplanation = (() => {
     return `= ${value}`;
   };
 
+  // Short values stay on one line; long ones may break anywhere.
+  const valueOf = (record, feature) => {
+    const text = valued(record, feature);
+    return make("span", { kind: text.length <= 9 ? "value short" : "value", text, title: feature.value });
+  };
   const pushBar = (effect, largest) => {
     const bar = make("i", { kind: side(effect) });
     bar.style.setProperty("--share", (Math.abs(effect) / largest).toFixed(4));
@@ -83,14 +88,15 @@ const sointerExplanation = (() => {
       name.title = feature.name;
       const detail = [`relevance ${number(feature.score)}`, idle ? "not needed" : "", effects ? `effect ${signed(feature.effect)}` : ""].filter(Boolean).join(", ");
       const line = make("li", { kind: idle ? "idle" : "", title: detail }, name,
-        make("span", { kind: "value", text: valued(record, feature), title: feature.value }), make("span", { kind: "track" }, bar));
+        valueOf(record, feature), make("span", { kind: "track" }, bar));
       if (effects) line.append(pushBar(feature.effect, farthest), make("span", { kind: `effect ${side(feature.effect)}`, text: signed(feature.effect) }));
       line.append(make("span", { kind: "unseen", text: detail }));
       list.append(line);
     }
     if (effects && record.features.length) list.append(make("li", { kind: "rest", title: `effect of everything that is not listed: ${signed(effects.others)}` },
       make("span", { kind: "others", text: "all others" }), make("span"), make("span"),
-      pushBar(effects.others, farthest), make("span", { kind: `effect ${side(effects.others)}`, text: signed(effects.others) })));
+      pushBar(effects.others, farthest), Math.abs(effects.others) < farthest / 1000 ? make("span", { kind: "effect", text: "0" })
+        : make("span", { kind: `effect ${side(effects.others)}`, text: signed(effects.others) })));
     if (!record.features.length) list.append(make("li", { kind: "none", text: "Nothing was selected: nothing in this sample is needed." }));
     return list;
   };
@@ -109,8 +115,8 @@ const sointerExplanation = (() => {
     if (idle) parts.push(make("p", { kind: "idle-note", text: `Hollow: not needed (${idle}), shown only because k was set to as many.` }));
     if (record.more) parts.push(make("p", { kind: "idle-note", text: `${record.more} more ${record.more === 1 ? "is" : "are"} needed that ${record.more === 1 ? "is" : "are"} not listed.` }));
     if (record.place) {
-      const { where, share } = record.place;
-      parts.push(make("p", { kind: "where" }, "Locality: ", strong(where), share === undefined ? "." : ` (${Math.round(100 * share)} % of samples).`));
+      const { where, share, said } = record.place;
+      parts.push(make("p", { kind: "where" }, "Locality: ", strong(where), share === undefined ? "." : ` (${said ?? `${Math.round(100 * share)} %`} of samples).`));
     }
     return parts;
   };

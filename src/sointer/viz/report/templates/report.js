@@ -41,7 +41,9 @@
     const { locality } = packed.block(sample);
     if (!data.localities || !locality) return null;
     const { localities } = data.localities[target];
-    return localities.length > 1 ? localities[locality[target]] : null;
+    if (localities.length <= 1) return null;
+    const place = locality[target], shares = parts(localities.map(({ share }) => share));  // rounded as where all are listed
+    return { ...localities[place], said: shares[place] };
   };
   // In the unit of the output: the number, the probability, or the probability of the label explained.
   const effectsOf = (sample, target) => {
@@ -122,7 +124,11 @@
 
   // What decides one output, at a glance: which features, which way each pushes, and where which of them matter.
   const CARDS = 12, PER_CARD = 5, REGIONS = 4;
-  const onOutput = (target) => data.kinds[target] === "probability" ? `the probability of ${data.targets[target]}` : data.targets[target];
+  const onOutput = (target) => data.kinds[target] === "probability" ? `the probability of ${data.targets[target]}`
+    : data.upper[target] !== null ? `the probability that ${data.targets[target]} is ${data.upper[target]}` : data.targets[target];
+  // Of two labels, which one is up: "go" is neither above nor below "halt".
+  const upperNote = (target) => data.upper[target] === null || !Object.keys(data.partial[target] ?? {}).length ? []
+    : [make("p", { kind: "soft upper", text: `Up: more probably ${data.upper[target]}.` })];
   const largestEffect = (target) => Math.max(...Object.values(data.partial[target] ?? {}).flatMap(({ effects, missing }) => [...effects, ...(missing ?? [])].map(Math.abs)), 0);
   const largestSize = (target) => Math.max(...Object.values(data.partial[target] ?? {}).map(({ size }) => size), 0);
   const directionWords = (found, target) => larger(found, target) + unknown(found, target);
@@ -154,7 +160,7 @@
     const size = ([feature, count]) => data.partial[target]?.[feature]?.size ?? -1 + count / (2 * nSamples);
     const strongest = [...summary.features].sort((a, b) => size(b) - size(a)).slice(0, PER_CARD);
     const list = make("ol", { kind: "needs" }, ...strongest.map(([feature, count]) => needLine(target, feature, count)));
-    card.append(summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
+    card.append(...(summary.features.length ? upperNote(target) : []), summary.features.length ? list : make("p", { kind: "soft", text: `No ${data.unitNoun} is needed: it is the same for all samples shown.` }));
     if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length === 10 ? "at least " : ""}${summary.features.length - PER_CARD} more` }));
     if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label: choose a ${data.unitNoun}.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
@@ -390,7 +396,7 @@
       bar.style.setProperty("--share", (counts[target] / nSamples).toFixed(4));
       return make("section", { kind: "card use" }, make("h3", {}, make("a", { kind: "name", href: targetLink(target), text: data.targets[target] })),
         make("p", { kind: "soft" }, make("span", { kind: "track" }, bar), make("span", { kind: "value", text: String(counts[target]) }), ` of ${nSamples} samples need it${directionWords(found, target)}.`),
-        ...(found ? [sointerCharts.partial(found, largestEffect(target), { name: data.features[state.feature], on: onOutput(target), large: true })] : labelPictures(target)));
+        ...(found ? upperNote(target) : []), ...(found ? [sointerCharts.partial(found, largestEffect(target), { name: data.features[state.feature], on: onOutput(target), large: true })] : labelPictures(target)));
     }));
   };
 
