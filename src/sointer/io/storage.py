@@ -36,7 +36,7 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
     fcntl = None  # type: ignore[assignment]
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
-DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
+DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-(draft-)?[a-z0-9_]{8}")
 # JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still. Of few
 # lists and objects, as where names are most of it, it takes half of that.
 MIN_METADATA_BYTES, METADATA_SHARE, MAX_METADATA_BYTES = 2**23, 0.25, 2**27
