@@ -27,6 +27,9 @@ Result = TypeVar("Result")
 THREAD = "sointer-black-box"
 """The name of threads in which models are called."""
 
+MAX_MESSAGE = 2000
+"""Letters of an error's message: some models put all of a reply in it."""
+
 # Waits are spread at random so that many callers do not come back at once; outputs do not depend on them.
 _jitter = random.Random()
 
@@ -213,10 +216,19 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
                 "BlackBox(model, caller_thread=True)."
             )
         raise TransientError(
-            f"Your function failed: {name} raised {type(exc).__name__}: {exc}. It was given "
+            f"Your function failed: {name} raised {type(exc).__name__}: {_message(exc)}. It was given "
             f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
             f"to see why.{where}"
         ) from exc
+
+
+def _message(error: Exception) -> str:
+    """What an error says, if it can, and not more than anyone reads."""
+    try:
+        text = str(error)
+    except Exception:
+        return "(its message cannot be shown)"
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]} ..."
 
 
 def image_size(X: Any) -> Size | None:
