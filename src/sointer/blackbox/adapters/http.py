@@ -137,7 +137,8 @@ class OpenInference:
         except (KeyError, TypeError, ValueError, OverflowError):
             raise TransientError(
                 f"Output {name!r:.80} of {self.who} cannot be read: expected a shape, a datatype among "
-                f"{', '.join(DTYPES)}, and data in JSON; got shape {shape!r:.80} and datatype {output.get('datatype')!r:.40}."
+                f"{', '.join(DTYPES)}, and data in JSON; got shape {shape!r:.80} and datatype "
+                f"{output.get('datatype')!r:.40}."
             ) from None
         if min(sides, default=0) < 0 or array.size != np.prod(sides, dtype=object):
             raise TransientError(
