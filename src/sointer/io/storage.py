@@ -134,7 +134,10 @@ class Storage:
             try:
                 from safetensors.torch import load as deserialise
 
-                return metadata, deserialise(self._weights(source, metadata["weights"], metadata["format"]))
+                tensors = deserialise(self._weights(source, metadata["weights"], metadata["format"]))
+                for name, tensor in tensors.items():
+                    need(not tensor.is_floating_point() or bool(tensor.isfinite().all()), f"{name:.80} is not finite")
+                return metadata, tensors
             except LoadError:
                 # Another process may have replaced the whole thing in between.
                 if tries_left and self._changed(source, content):
