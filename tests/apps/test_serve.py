@@ -178,6 +178,12 @@ def test_a_record_cut_off_by_a_full_disk_or_a_kill_spoils_no_other(tmp_path, mon
     assert [json.loads(line)["number"] for line in lines if line.endswith("}")] == [0, 2, 4]
 
 
+def test_folders_whose_names_are_no_text_are_served():
+    with serve(create_app(fitted("table"), name="caf\udce9")) as url:
+        assert httpx.get(url).status_code == 200
+        assert httpx.get(f"{url}/info").json()["name"] == "caf?"
+
+
 def test_records_go_to_ordinary_files(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="it is no ordinary file"):
