@@ -85,6 +85,7 @@ FAMILIES = {
             "lockout",
             "fuzz_serve",
             "fuzz_readers",
+            "fuzz_records",
             "fuzz_cli",
             "leaks",
             "rows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 import tracemalloc
 import warnings
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sointer.blackbox.checkpoint import Checkpoint
-from sointer.blackbox.records import FRAME, HEAD, RecordFile, _frame
+from sointer.blackbox.records import FRAME, HEAD, MAGIC, RecordFile, _frame
 from sointer.errors import CheckpointError, CheckpointWarning
 from studies.faults.counting import total
 from studies.faults.killing import make_explainer, make_problem
@@ -23,9 +24,11 @@ from studies.frame.study import Case, Row, Study
 
 PER_PART, N_PARTS = 500, 4
 COUNTED = ("damaged", "cost_more", "unnoticed", "wrong", "changed", "refused", "lost")
-HOSTILE = ("hostile", "hostile refused", "hostile over memory", "hostile other errors")
+HOSTILE = ("hostile", "hostile refused", "hostile over memory", "hostile over time", "hostile other errors")
 ALLOWED = 60, 2**24
 """Bytes of memory for each byte of a journal that means harm, and for any."""
+MAX_SECONDS = 2.0
+"""Of processor time, to open and read it."""
 Damage = Callable[[bytearray, np.random.Generator], tuple[int, int]]
 
 
@@ -88,7 +91,10 @@ def parts(rng: np.random.Generator) -> Any:
 
 
 def hostile(whole: bytes, rng: np.random.Generator) -> bytes:
-    """A journal one of whose records says something else, with checksums that agree."""
+    """A journal one of whose records says something else, with checksums that agree; or full of beginnings."""
+    if rng.random() < 0.05:
+        place, many = int(rng.integers(len(whole))), int(10 ** rng.uniform(0, 5))
+        return whole[:place] + MAGIC * many + whole[place:]
     starts, position = [], 0
     while position < len(whole):
         starts.append(position)
@@ -112,6 +118,7 @@ def withstood(path: Path) -> Counter[str]:
     """Open such a journal as fit does, and read all outputs that it holds."""
     found, (each, any_size) = Counter(hostile=1), ALLOWED
     tracemalloc.start()
+    started = time.process_time()
     try:
         journal = Checkpoint(path.parent, 0).journal
         try:
@@ -124,6 +131,7 @@ def withstood(path: Path) -> Counter[str]:
     except Exception:
         found["hostile other errors"] += 1
     finally:
+        found["hostile over time"] += time.process_time() - started > MAX_SECONDS
         found["hostile over memory"] += tracemalloc.get_traced_memory()[1] > each * path.stat().st_size + any_size
         tracemalloc.stop()
     return found
@@ -175,8 +183,14 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
         f"{found['cost_more']} undamaged outputs lost, {found['unnoticed']} times damage without a warning, "
         f"{found['wrong']} wrong outputs, {found['changed']} files changed by opening them; of "
         f"{found['hostile']:,} hostile journals, {found['hostile over memory']} took too much memory, "
-        f"{found['hostile other errors']} gave unclear errors"
+        f"{_slow(rows, found)}{found['hostile other errors']} gave unclear errors"
     )
+
+
+def _slow(rows: list[Row], found: Counter[str]) -> str:
+    """How many took long, where that was measured."""
+    name = "hostile over time"
+    return f"{found[name]} more than {MAX_SECONDS:g} s, " if all(name in row for row in rows) else ""
 
 
 def page(rows: list[Row], images: Path) -> str:
@@ -193,6 +207,7 @@ def page(rows: list[Row], images: Path) -> str:
         ["hostile journals, with matching checksums", f"{found['hostile']:,}"],
         ["of these: refused", f"{found['hostile refused']:,}"],
         ["took more memory than in proportion to their size", f"{found['hostile over memory']:,}"],
+        *([[f"took more than {MAX_SECONDS:g} s", f"{found['hostile over time']:,}"]] if _slow(rows, found) else []),
         ["unclear errors", f"{found['hostile other errors']:,}"],
     ]
     return sections(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ import scipy.sparse as sp
 
 import sointer
 from sointer import Patches, SOInter, Superpixels, TrainingConfig
+from sointer.apps.serve import create_app
 from sointer.errors import SointerError
+from studies.faults.fuzz_cli import attempt as sointer_command
 from studies.faults.fuzzing import fuzz, n_tried, section, what_held
 from studies.faults.mutations import DAMAGES, fresh_copy
 from studies.frame.study import Case, Row, Study
@@ -97,10 +100,14 @@ def make(rng: np.random.Generator, which: str = "tables and images") -> tuple[st
     few, place = data.iloc[:2] if isinstance(data, pd.DataFrame) else data[:2], FOLDER / "damaged"
     fresh_copy(FOLDER / "saved" / name, place)
     DAMAGES[kind][0](place, rng)
+    uses_all = rng.random() < 0.1
 
     def attempt() -> str:
         try:
-            sointer.load(place, black_box=model).explain(few, target)
+            explainer = sointer.load(place, black_box=model)
+            explainer.explain(few, target)
+            if uses_all:
+                use(explainer, few, name)
         except SointerError as error:
             if "MemoryError" in str(error) or "allocate" in str(error):
                 raise MemoryError(str(error)) from error
@@ -110,11 +117,25 @@ def make(rng: np.random.Generator, which: str = "tables and images") -> tuple[st
     return f"{name}: {kind}", attempt
 
 
+def use(explainer: Any, few: Any, name: str) -> None:
+    """All that shows or keeps what was loaded: on a terminal, in a report, behind HTTP, in a file, in a record."""
+    for arguments in (["--json"], []):
+        sointer_command(["info", str(FOLDER / "damaged"), *arguments])
+    explainer.report(few, FOLDER / "report.html", paths=False)
+    explainer.save(FOLDER / f"again {name}")
+    create_app(explainer)
+    explanation = explainer.explain(few, (EXPLAINERS | WORDY)[name][2])
+    json.dumps([explanation.record(), str(explanation), str(explainer)])
+
+
 def run(part: int, n: int, kinds: str = "tables and images") -> dict[str, Any]:
     global FOLDER
     with tempfile.TemporaryDirectory() as folder:
         FOLDER = Path(folder)
-        saved_explainers(FOLDER / "saved", kinds)
+        for name, saved in saved_explainers(FOLDER / "saved", kinds).items():  # whatever must be imported, is
+            fresh_copy(saved, FOLDER / "damaged")
+            data, model, _, _ = KINDS[kinds][name]
+            use(sointer.load(saved, black_box=model), data[:2], name)
         return fuzz(partial(make, which=kinds), part, n)
 
 
@@ -127,7 +148,8 @@ def page(rows: list[Row], images: Path) -> str:
     names = [name for kinds, all_of in KINDS.items() if kinds in tried for name in all_of]
     lead = (
         f"Explainers of {len(names)} kinds ({', '.join(names)}) are damaged in {len(DAMAGES)} ways: "
-        f"{'; '.join(DAMAGES)}; then loaded and, if that worked, used."
+        f"{'; '.join(DAMAGES)}; then loaded and, if that worked, used to explain; some also described, reported, "
+        "saved, served and recorded."
     )
     return section("Damaged and hostile files", lead, rows)
 

@@ -29,6 +29,8 @@ PATIENCE = 0.5  # with requests that say they are longer than they are: the serv
 KINDS = ("table", "frame", "sparse", "images", "texts", "text columns", "sequences")
 OUTCOMES = ("answered", "refused", "crashes", "hangs", "memory", "executions")
 TIMES, SPARE = 20, 2**24  # bytes that a server may take for each byte of a body; and for explaining, which is bounded
+DEAR = 2**28  # bytes that explaining may take of itself, where a small request asks for as much work as is allowed
+WORDS_OFTEN = ("rain", "sun") * 500
 LARGE = 2**20  # of bodies of so many bytes the ratio is told without the spare bytes too
 ROWS: dict[str, Any] = {
     "table": TABLE[:3].tolist(),
@@ -183,8 +185,22 @@ def many_words(kind: str, size: int, rng: np.random.Generator) -> list[Any]:
     return texts if kind == "texts" else [{**ROWS[kind][0], "said": text} for text in texts]
 
 
+def dear(rng: np.random.Generator) -> bytes:
+    """A small request about sequences that is as much work as may be asked for, or a little more."""
+    lengths = rng.multinomial(int(rng.integers(1, 3200)), np.full(n := int(rng.choice([1, 1, 2, 30, 900])), 1 / n))
+    tokens = rng.choice([*WORDS_OFTEN, *(f"t{i}" for i in range(2000))], size=lengths.sum() + n).tolist()
+    body: dict[str, Any] = {"rows": [], "paths": bool(rng.integers(2)), "k": ["auto", 1, 5, 50][rng.integers(4)]}
+    for length in lengths.tolist():
+        body["rows"].append([tokens.pop() for _ in range(length + 1)])
+    if rng.random() < 0.5:
+        body["target"] = [list(range(min(len(row), int(rng.integers(1, 400))))) for row in body["rows"]]
+    return request(_json(body))
+
+
 def make_large(kind: str, rng: np.random.Generator) -> bytes:
     """A request that is large in one place, and right in all others."""
+    if kind == "sequences" and rng.random() < 0.3:
+        return dear(rng)
     size = int(np.exp(rng.uniform(*np.log(SIZES))))
     if kind in WORDY and rng.random() < 0.4:
         k: Any = "auto" if rng.random() < 0.3 else int(rng.integers(1, 6))
@@ -276,7 +292,8 @@ async def _fuzz(server: Server, kind: str, part: int, n: int, n_large: int) -> d
         outcome, why, seconds = await outcome_of(server, sent)
         slowest = max(slowest, seconds)
         taken = (server.peak_megabytes() - held) * 2**20
-        if outcome in ("answered", "refused") and taken > TIMES * len(sent) + SPARE:
+        spare = DEAR if kind == "sequences" and len(sent) < SIZES[0] else SPARE
+        if outcome in ("answered", "refused") and taken > TIMES * len(sent) + spare:
             outcome, why = "memory", f"{taken / len(sent):.1f} times {len(sent)} bytes"
         found[outcome] += 1
         most = max(most, taken / 2**20)
@@ -370,7 +387,8 @@ def page(rows: list[Row], images: Path) -> str:
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) receive JSON with wrong values, "
         "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; and bodies of up to 4 MiB "
         "designed to take much memory: long strings beside numbers, nearly empty lists and objects, and distinct "
-        "names, in every place of a request; and very long texts and sequences.",
+        "names, in every place of a request; very long texts and sequences; and small requests for as much work as may "
+        "be asked for.",
         table(lines[0], lines[1:]),
     )
 

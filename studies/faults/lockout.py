@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from studies.frame.study import Case, Row, Study
 N_PROBES = 40
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HALF_BODY = request(b"{" + b" " * 1000)[:-999]
+CHUNKED = request(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
 # How many connections, what each sends, and what is done there.
 ATTACKS: dict[str, tuple[int, bytes, str]] = {
     "silent": (2000, b"", "send nothing"),
@@ -34,6 +37,7 @@ ATTACKS: dict[str, tuple[int, bytes, str]] = {
     "half a second head": (2000, GET + b"G", "send a request and one byte of another"),
     "half a body": (200, HALF_BODY, "send one byte of a body of 1,000"),
     "deaf": (200, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10, "send 10 requests and read no reply"),
+    "tiny chunks": (20, CHUNKED, "send endless bodies in chunks of one byte, again and again"),
     "hanging model": (100, request(json.dumps({"rows": [[0.0] * 4], "target": 0}).encode()), "need a model that hangs"),
     "fork": (0, b"", "none: the server was forked after its app was made"),
 }
@@ -91,11 +95,30 @@ def _forked(path: str) -> dict[str, Any]:
 async def _attacked(server: Server, attack: str, share: float) -> dict[str, Any]:
     before, _ = await _probe(server, N_PROBES // 4)
     n, content, _ = ATTACKS[attack]
+    if attack == "tiny chunks":
+        stop = threading.Event()
+        clients = [threading.Thread(target=_send_chunks, args=(server.port, stop)) for _ in range(n)]
+        for client in clients:
+            client.start()
+        slowest, statuses = await _probe(server, N_PROBES)
+        stop.set()
+        for client in clients:
+            client.join()
+        return {"connections": n, "before": before, "slowest": slowest, "statuses": dict(statuses)}
     connections = [_connect(server.port, content) for _ in range(int(n * share))]
     slowest, statuses = await _probe(server, N_PROBES)
     for connection in connections:
         connection.close()
     return {"connections": len(connections), "before": before, "slowest": slowest, "statuses": dict(statuses)}
+
+
+def _send_chunks(port: int, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(CHUNKED)
+            while not stop.is_set():
+                connection.sendall(b"1\r\n \r\n" * 1000)
+        time.sleep(0.1)
 
 
 def _connect(port: int, content: bytes) -> socket.socket:

@@ -68,7 +68,7 @@ def change_metadata(saved: Path, rng: np.random.Generator) -> None:
     """Other values at some places of the JSON file."""
     metadata = json.loads(metadata_file(saved).read_text())
     for _ in range(int(rng.integers(1, 4))):
-        holder, key = _some_place(metadata, rng)
+        holder, key = some_place(metadata, rng)
         action = int(rng.integers(4))
         if action == 0:
             del holder[key]
@@ -98,7 +98,7 @@ def change_tensors(saved: Path, rng: np.random.Generator) -> None:
     elif action == 2:
         entry["shape"] = [int(side) for side in rng.permutation([*entry["shape"], 1])]
     elif action == 3:
-        holder, key = _some_place(entry, rng)
+        holder, key = some_place(entry, rng)
         holder[key] = HOSTILE[int(rng.integers(len(HOSTILE)))]
     elif action == 4:
         header[f"{name}.more"] = header.pop(name)
@@ -148,7 +148,7 @@ def change_version(saved: Path, rng: np.random.Generator) -> None:
     metadata = json.loads(metadata_file(saved).read_text())
     metadata["format"] = (0, 1, 2, 2, 2, 4, 99, -1, "3", 3.0, None)[int(rng.integers(11))]
     if rng.random() < 0.7:  # as an old file, which has no checksum of its own
-        holder, key = _some_place(metadata, rng)
+        holder, key = some_place(metadata, rng)
         if (holder, key) != (metadata, "format"):
             holder[key] = HOSTILE[int(rng.integers(len(HOSTILE)))]
     metadata_file(saved).write_text(json.dumps(metadata))
@@ -211,7 +211,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(value[key])
 
 
-def _some_place(value: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+def some_place(value: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     """A place anywhere inside; first which of the outermost parts, so that long lists are not all there is."""
     keys = list(value)
     key = keys[int(rng.integers(len(keys)))]

@@ -25,6 +25,7 @@ N_PARTS, PER_PART = 5, 40
 TIMEOUT, ALLOWED_SECONDS = 0.5, 1.0
 MAX_REPLY_MB = 5
 ALLOWED_MB = 20 * MAX_REPLY_MB + 16
+MAX_MESSAGE = 2000
 GOOD = b'{"predictions": [[1, 0], [0, 1]]}'
 STALE = b'{"predictions": [[9, 9], [9, 9]]}'
 COUNTED = ("servers", "answered", "refused", "wrong", "over time", "over memory", "other errors")
@@ -42,7 +43,7 @@ def cases(smoke: bool) -> Iterator[Case]:
 def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float, bytes]:
     """Pieces of a reply to one request, the seconds between them, and what comes when the next request is there."""
     head, body = [b"HTTP/1.1 200 OK"], GOOD
-    kind = int(rng.integers(11))
+    kind = int(rng.integers(14))
     if kind == 0:
         layers = int(rng.integers(1, 4))
         body = bytes(30_000_000)
@@ -60,6 +61,12 @@ def make_reply(rng: np.random.Generator) -> tuple[list[bytes], float, bytes]:
     elif kind in (9, 10):
         part = rng.choice(MANY_SMALL["lists" if kind == 9 else "objects"])
         body = b'{"predictions": [%s0]}' % (part.encode() * int(rng.integers(1, MAX_REPLY_MB * 2**20 // len(part) - 8)))
+    elif kind == 11:
+        body = b'{"predictions": [[1' + b"0" * int(rng.integers(15, 5000)) + b", 0], [0, 1]]}"
+    elif kind == 12:
+        body = b'{"' + b"A" * int(rng.integers(1, 10**6)) + b'": 1}'
+    elif kind == 13:
+        head[0], body = b"HTTP/1.1 400 Bad Request", b"\x1b[2J\x1b]0;title\x07" * int(rng.integers(1, 10**5))
     before = b"HTTP/1.1 100 Continue\r\n\r\n" * (int(rng.integers(1, 2000)) if kind == 5 else 0)
     after = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STALE) + STALE if rng.random() < 0.5 else b""
     if rng.random() < 0.3:
@@ -114,8 +121,9 @@ def run(part: int, n: int) -> dict[str, Any]:
                     outputs = box(np.zeros((2, 2)))
                     found["answered"] += 1
                     found["wrong"] += outputs[1].tolist() != [0, 1]
-                except BlackBoxError:
+                except BlackBoxError as error:
                     found["refused"] += 1
+                    found["other errors"] += len(str(error)) > MAX_MESSAGE or not str(error).isprintable()
                 except Exception:
                     found["other errors"] += 1
                 finally:

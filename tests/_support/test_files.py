@@ -55,13 +55,16 @@ def test_a_draft_that_is_being_written_stays_however_old(tmp_path):
 
 def test_drafts_of_other_files_and_links_are_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x")
-    (tmp_path / ".a-12345678").symlink_to(tmp_path / "precious")
+    (tmp_path / ".a-draft-12345678").symlink_to(tmp_path / "precious")
+    (tmp_path / ".a-20240131").write_text("somebody's own")
+    make_old(tmp_path / ".a-20240131")
     other = killed_while_writing(tmp_path / "ab")
     for path in (other, tmp_path / "precious"):
         make_old(path)
     put(tmp_path / "a", b"whole")
     assert other.exists()
-    assert (tmp_path / ".a-12345678").is_symlink()
+    assert (tmp_path / ".a-draft-12345678").is_symlink()
+    assert (tmp_path / ".a-20240131").exists()
     assert (tmp_path / "precious").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import threading
@@ -30,7 +31,7 @@ from quick import quick_fit as fit
 from serving import command
 from sointer.apps.serve import create_app, run, server
 from sointer.apps.serve.request import read_request
-from sointer.apps.serve.response import ResponseWriter, explain_batch
+from sointer.apps.serve.response import RecordLog, ResponseWriter, explain_batch
 from sointer.apps.serve.rows import as_frame, cells_of
 from sointer.apps.serve.security import Limits, host_name, is_loopback
 from sointer.data.inputs import InputFormat
@@ -154,6 +155,39 @@ def test_every_explanation_leaves_its_record(tmp_path):
     assert {(one["sample"]["sha256"], len(one["selected"])) for one in made} <= said
     with pytest.raises(InputError, match="cannot write records"):
         create_app(fitted("table"), records=tmp_path / "nowhere" / "r.jsonl")
+
+
+def test_a_record_cut_off_by_a_full_disk_or_a_kill_spoils_no_other(tmp_path, monkeypatch):
+    path, write = tmp_path / "records.jsonl", os.write
+    log = RecordLog(path)
+    log.add([{"number": 0}])
+
+    def half(handle, content):
+        if len(content) < 10:
+            raise OSError(28, "No space left on device")
+        return write(handle, bytes(content[: len(content) // 2]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        with pytest.raises(OSError, match="No space left"):
+            log.add([{"number": 1, "text": "x" * 100}])
+    log.add([{"number": 2}])
+    path.write_text(path.read_text() + '{"number": 3, "te')  # a kill
+    RecordLog(path).add([{"number": 4}])
+    lines = path.read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines if line.endswith("}")] == [0, 2, 4]
+
+
+def test_folders_whose_names_are_no_text_are_served():
+    with serve(create_app(fitted("table"), name="caf\udce9")) as url:
+        assert httpx.get(url).status_code == 200
+        assert httpx.get(f"{url}/info").json()["name"] == "caf?"
+
+
+def test_records_go_to_ordinary_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="it is no ordinary file"):
+        RecordLog(tmp_path / "pipe")
 
 
 KINDS = {

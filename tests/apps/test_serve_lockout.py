@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -122,6 +123,17 @@ def test_of_too_many_connections_the_longest_waiting_go(monkeypatch):
         assert ask(port) == 200
         wait_until(lambda: all(map(is_closed, silent[:40])))
         assert not any(map(is_closed, silent[-15:]))
+
+
+def test_bodies_in_tiny_parts_end_their_connection():
+    """Each part takes as long as a large one: ten such clients kept all others waiting for half a minute."""
+    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    with running(create_app(fitted("table"))) as port:
+        with connect(port, chunked) as connection, pytest.raises(ConnectionError):
+            connection.sendall(b"1\r\n \r\n" * 1_000_000)
+        body = json.dumps(BODY).encode()
+        with connect(port, chunked + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n") as connection:
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_half_sent_bodies_take_no_place():

@@ -26,7 +26,12 @@ from serving import command
 from sointer.apps.serve import create_app, open_inference
 from sointer.apps.serve.request import MAX_FEATURES, read_request
 from sointer.apps.serve.security import Limits
-from sointer.apps.serve.sequences import MAX_VERIFIED_TOKENS, read_sequence_request
+from sointer.apps.serve.sequences import (
+    MAX_PATHS,
+    MAX_VERIFIED_TOKENS,
+    explain_sequence_batch,
+    read_sequence_request,
+)
 from sointer.apps.serve.worker import parse_json
 from sointer.errors import InputError
 
@@ -183,6 +188,16 @@ def test_what_verify_sends_of_long_sequences_is_bounded():
     assert read_sequence_request(explainer, {**content, "target": [list(range(most))]}, Limits()).verify
     with pytest.raises(InputError, match="Name fewer targets"):
         read_sequence_request(explainer, {**content, "target": [list(range(most + 1))]}, Limits())
+
+
+def test_paths_of_so_many_tokens_that_it_takes_long_are_refused():
+    explainer, content = fitted("sequences").sequences_, {"rows": [["rain"] * MAX_PATHS], "paths": True}
+    assert read_sequence_request(explainer, {**content}, Limits()).paths
+    with pytest.raises(InputError, match="paths are asked for 501 selected tokens or more"):
+        read_sequence_request(explainer, {**content, "rows": [*content["rows"], ["rain"]]}, Limits())
+    content |= {"target": [list(range(MAX_PATHS // 5 + 1))], "k": 5, "query": False}
+    with pytest.raises(InputError, match=r"505 selected tokens or more, expected at most 500.*lower k"):
+        explain_sequence_batch(explainer, [read_sequence_request(explainer, content, Limits())])
 
 
 @pytest.mark.parametrize("rows", [[[str(i) for i in range(20)]] * 151, [["a"] * 2001]])

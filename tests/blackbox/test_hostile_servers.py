@@ -417,3 +417,47 @@ def test_secrets_on_their_way_in_plain_text_are_warned_of(url, headers, warns):
         warnings.simplefilter("always")
         HTTPBlackBox(url, headers=headers)
     assert [("unencrypted" in str(w.message), "SECRET123" in str(w.message)) for w in found] == [(True, False)] * warns
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"predictions": [[1' + b"0" * 400 + b", 0], [0, 1]]}", b"200 OK"),
+        (b'{"' + b"A" * 1_000_000 + b'": 1}', b"200 OK"),
+        (b"\x1b[2J\x1b]0;title\x07", b"400 Bad Request"),
+    ],
+    ids=["a number of 400 digits", "a long name", "what moves a terminal's cursor"],
+)
+def test_messages_about_replies_are_short_and_printable(body, status):
+    def handle(connection):
+        read_request(connection)
+        connection.sendall(reply(body, status=status))
+
+    with server(handle) as url, pytest.raises(BlackBoxError) as caught:
+        box_for(url)(X)
+    assert len(str(caught.value)) < 1000
+    assert str(caught.value).isprintable()
+
+
+def test_whole_numbers_beyond_64_bits_are_refused():
+    with pytest.raises(BlackBoxError, match="more than 64 bits, expected smaller ones"):
+        BlackBox(lambda X: [[10**400, 0]] * len(X))(X)
+    assert BlackBox(lambda X: [[2**64 - 1, 2**63]] * len(X))(X).dtype == np.uint64
+
+
+def test_errors_that_say_too_much_or_cannot_say_it():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    def model(error):
+        def predict(X):
+            raise error
+
+        return BlackBox(predict, retries=0)
+
+    with pytest.raises(BlackBoxError) as caught:
+        model(ValueError("x" * 10_000_000))(X)
+    assert len(str(caught.value)) < 3000
+    with pytest.raises(BlackBoxError, match="its message cannot be shown"):
+        model(Silent())(X)

@@ -52,6 +52,9 @@ def test_labels_numbers_and_probabilities_are_read(outputs: Any, read: list[list
             [[{"entity": "x", "score": 0.9}] * 3, [{"entity": "y", "score": 0.9}]],
             r"Return \[record\['entity'\] for rec",
         ),
+        ([[{"x": 10**400}] * 3, [{"x": 1.0}]], "as a class probability"),
+        ([[0, 10**400, -(10**400)], [0]], "a whole number of 1329 bits .* Return labels as text"),
+        ([[0.0, 1e300, 1.0], [0.5]], r"1e\+300 .* expected numbers up to 1e\+30"),
         (None, "None, expected a list"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import sointer
 from quick import FRAME, IMAGES, SENTENCES, SPARSE, TABLE, TAUGHT, TEXTS, labels, quick_explainer, quick_fit
+from repo_scripts import run_apart
 from sointer.errors import InputError, LoadError
 from sointer.explainers.baselines import Random
 from sointer.explainers.records import record_digest
@@ -368,3 +370,32 @@ def test_given_and_expected_labels_and_wrong_use_of_records_of_sequences():
         why.record(ids=["a", "b"])
     with pytest.raises(InputError, match="about 3 targets, the explanation has 1"):
         why.first(1).record(why.verify())
+
+
+@pytest.mark.parametrize("kind", ["table", "sequences"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: record.pop("value_source"), "value_source is missing"),
+        (lambda record: record.update(settings=7), "settings.k is missing or of another type"),
+        (lambda record: record["settings"].pop("k"), "settings.k is missing"),
+        (lambda record: record.update(selected=["x"]), "selected.unit is missing"),
+        (lambda record: record.update(selected=None), "selected is missing"),
+        (lambda record: record["sample"].update(sha256=[]), "sample.sha256 is missing or of another type"),
+        (lambda record: record.update(target="token " + "9" * 5000), "record is about|target"),
+    ],
+)
+def test_what_is_no_record_is_refused(kind, change, words):
+    explainer, X = quick_explainer(kind), [["sun", "rain", "warm"]] if kind == "sequences" else TABLE[:1]
+    [record] = explainer.explain(X, 0, k=1).record()
+    change(record)
+    with pytest.raises(InputError, match=words):
+        sointer.verify_record(record, explainer, X)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_records_of_all_sorts():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "fuzz_records", part=0, n=150, kinds=("table", "sequences"))
+    assert found["crashes"] == found["hangs"] == found["memory"] == found["executions"] == 0, found["worst"]
+    assert found["refused"] > 50

@@ -125,7 +125,7 @@ def test_a_removal_that_would_be_ignored_is_refused(saved):
 
 def test_saving_again_replaces_the_explainer_and_nothing_else(saved):
     (saved / "notes.txt").write_text("mine")
-    (saved / ".explainer.json-left-by-a-kill").write_text("{")
+    (saved / ".explainer.json-draft-a1b2c3d4").write_text("{")
     fitted(random_state=5).save(saved)
     assert (saved / "notes.txt").read_text() == "mine"
     assert len(list(saved.glob("weights-*"))) == 1

@@ -209,7 +209,7 @@ def with_tensors(saved, change):
         ("table", "interpreter.localities.sum_column", -1, "add up what is not there"),
         ("numbers", "interpreter.effects.output_units.unit", 0.0, "no positive numbers"),
         ("numbers", "interpreter.effects.output_units.unit", 1e300, "no positive numbers"),
-        ("numbers", "interpreter.effects.output_units.unit", float("nan"), "no positive numbers"),
+        ("numbers", "interpreter.effects.output_units.unit", float("nan"), "not finite"),
     ],
 )
 def test_places_outside_of_their_tables(kind, name, value, words, explainers, tmp_path):

@@ -20,7 +20,8 @@ import sointer
 from repo_scripts import run_apart, study_modules
 from sealing import seal
 from sointer import EnergyConfig, SOInter, TrainingConfig
-from sointer.errors import InputError, LoadError, SointerWarning
+from sointer.apps.cli import main
+from sointer.errors import InputError, LoadError, SointerError, SointerWarning
 from sointer.io.explainers import STORAGE
 from sointer.masking.conditional import row_hashes
 
@@ -155,6 +156,29 @@ def test_metadata_that_nothing_was_made_from_are_checked_too(place, value, expla
     write(tmp_path, metadata, tensors)
     with pytest.raises(LoadError):
         sointer.load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3.3e38])
+def test_weights_beyond_all_numbers_never_give_scores(number, explainer, tmp_path):
+    explainer.save(tmp_path)
+    metadata, tensors = STORAGE.read(tmp_path)
+    for name in [name for name in tensors if name.startswith("energy.") and tensors[name].is_floating_point()]:
+        tensors[name] = torch.full_like(tensors[name], number)
+    write(tmp_path, metadata, tensors)
+    with pytest.raises(SointerError, match="finite"):
+        sointer.load(tmp_path).explain(TABLE[:3], 0)
+
+
+@pytest.mark.parametrize("change", [{"history": [{"x": {}}]}, {"sointer": None}, {"n_queries": "many"}])
+def test_what_cannot_be_described_is_a_damaged_explainer(change, explainer, tmp_path, capsys, monkeypatch):
+    explainer.save(tmp_path)
+    metadata, tensors = STORAGE.read(tmp_path)
+    write(tmp_path, {name: value for name, value in (metadata | change).items() if value is not None}, tensors)
+    monkeypatch.setattr("sys.argv", ["sointer", "info", str(tmp_path), "--verbose"])
+    with suppress(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "this should not happen" not in said
 
 
 def test_names_that_are_no_text_are_not_saved(explainer, tmp_path):

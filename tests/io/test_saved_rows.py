@@ -186,6 +186,18 @@ def test_categories_stay_categories(explainers, tmp_path):
     assert (one_hot.sum(axis=1) == 1).all()
 
 
+def test_numbers_beside_missing_ones_are_drawn_too(tmp_path):
+    data = RNG.normal(size=(400, 3))
+    data[::7, 2] = np.nan
+    explainer = quick_fit(lambda X: (np.nan_to_num(np.asarray(X))[:, [0, 2]] > 0).astype(int), data, query_budget=300)
+    explainer.save(tmp_path, rows="synthetic")
+    rows = explainer.input_format_.decode(sointer.load(tmp_path).background_.rows)
+    assert np.isnan(rows[:, 2]).mean() == pytest.approx(np.isnan(data[:, 2]).mean(), abs=0.03)
+    (weights,) = tmp_path.glob("weights-*")
+    kept = np.concatenate([tensor.ravel().astype(np.float64) for tensor in load_file(weights).values()])
+    assert np.isin(data[np.isfinite(data[:, 2]), 2], kept).mean() < 0.02
+
+
 def test_only_the_owner_can_read_the_files(explainers, tmp_path):
     explainers["marginal"].save(tmp_path / "why")
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "why").iterdir()} == {0o600}

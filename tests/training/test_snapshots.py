@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import scipy.sparse as sp
 import torch
 
@@ -183,6 +184,27 @@ def test_a_state_holds_tensors_history_and_the_number_of_steps(tmp_path, every_s
     files = list((tmp_path / "s").iterdir())
     assert [file.name for file in files] == ["stage-001.safetensors"]
     assert files[0].stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"stage": "stage-001 of one"}',
+        '{"stage": "stage-001 of one", "n_done": 1.5, "history": []}',
+        '{"stage": "stage-001 of one", "n_done": 3, "history": [7]}',
+    ],
+)
+def test_states_that_make_no_sense_cost_their_stage(text, tmp_path):
+    tensors = {"w": torch.zeros(3), "n": torch.zeros((), dtype=torch.int64)}
+    (tmp_path / "s").mkdir()
+    file = tmp_path / "s" / "stage-001.safetensors"
+    file.write_bytes(safetensors.torch.save(tensors, {"snapshot": text, "blake2b": snapshots.digest(text, tensors)}))
+    with pytest.warns(CheckpointWarning, match="cannot be used"):
+        _, history, stage = kept_state(tmp_path)
+    assert stage.n_done == 0
+    assert history.rows == []
 
 
 def test_states_are_bounded_in_size(tmp_path, every_step, monkeypatch):

@@ -85,6 +85,8 @@ UMASK = _read_umask()
 
 
 SECONDS_OF_GRACE = 60.0
+DRAFT = "-draft-"
+"""In the names of unfinished files, so that no file of somebody else is taken for one."""
 
 
 class AtomicFile:
@@ -98,7 +100,7 @@ class AtomicFile:
             raise InputError(f"{target} is there and is no ordinary file; nothing was written. Choose another name.")
         make_directory(target.parent)
         _remove_old_drafts(target)
-        self._handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        self._handle, name = tempfile.mkstemp(prefix=f".{target.name}{DRAFT}", dir=target.parent)
         _lock(self._handle)
         if not private:
             os.chmod(name, 0o666 & ~UMASK)  # mkstemp makes files that only their owner can read
@@ -139,7 +141,7 @@ def _lock(handle: int) -> bool:
 
 def _remove_old_drafts(target: Path) -> None:
     """Delete what a kill has left of earlier drafts: nobody has locked them, and they have not changed for a while."""
-    for draft in target.parent.glob(f".{glob.escape(target.name)}-????????"):
+    for draft in target.parent.glob(f".{glob.escape(target.name)}{DRAFT}????????"):
         with suppress(OSError):
             if time.time() - draft.lstat().st_mtime < SECONDS_OF_GRACE or not stat.S_ISREG(draft.lstat().st_mode):
                 continue

@@ -187,13 +187,16 @@ def whole_percents(shares: Sequence[float]) -> list[int]:
     return found
 
 
-def message_of(error: BaseException, *, limit: int | None = None) -> str:
+def message_of(error: BaseException, *, limit: int = 2000) -> str:
     """What an error of somebody else's code says, for a sentence of ours: on one line and without its full stop.
 
-    With a `limit`, whole sentences of at most so many characters, or else its beginning.
+    If it is longer than `limit`, as where a model puts a whole reply in it, whole sentences of it, or its beginning.
     """
-    text = " ".join(str(error).split())
-    if limit is not None and len(text) > limit:
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        return "(its message cannot be shown)"
+    if len(text) > limit:
         end = text.rfind(". ", 0, limit + 1)
         text = text[:end] if end > 0 else text[:limit].rstrip() + " ..."
         return text

@@ -120,8 +120,8 @@ class RecordFile:
         n_found, torn = 0, size
         while position < size:
             frame = self._read(position, FRAME.size)
-            magic, number, length, digest, check = FRAME.unpack(frame.ljust(FRAME.size, b"\0"))
-            if magic != MAGIC or _digest(frame[: -len(check)], len(check)) != check:
+            _, number, length, digest, _ = FRAME.unpack(frame.ljust(FRAME.size, b"\0"))
+            if not _is_header(frame):
                 if size - position < FRAME.size:
                     torn = position
                     break
@@ -235,12 +235,15 @@ class RecordFile:
         )
 
     def _find(self, position: int, size: int) -> int:
-        """Where the next header may begin; `size` if nowhere."""
+        """Where the next whole header begins, or one that the end of the file cuts off; `size` if nowhere."""
         while position < size:
-            window = self._read(position, WINDOW)
-            if (found := window.find(MAGIC)) >= 0:
-                return position + found
-            position += max(len(window) - len(MAGIC) + 1, 1)
+            window = self._read(position, WINDOW + FRAME.size)
+            found = window.find(MAGIC, 0, WINDOW + len(MAGIC) - 1)
+            while found >= 0:
+                if position + found + FRAME.size > size or _is_header(window[found : found + FRAME.size]):
+                    return position + found
+                found = window.find(MAGIC, found + 1, WINDOW + len(MAGIC) - 1)
+            position += WINDOW
         return size
 
     def _read(self, where: int, n_bytes: int) -> bytes:
@@ -275,6 +278,11 @@ def _digest(content: bytes, n_bytes: int) -> bytes:
 def _frame(number: int, content: bytes) -> bytes:
     begin = FRAME.pack(MAGIC, number, len(content), _digest(content, 16), b"")[:-8]
     return begin + _digest(begin, 8)
+
+
+def _is_header(frame: bytes) -> bool:
+    """Whether these are the bytes of a header as `append` writes them."""
+    return frame.startswith(MAGIC) and len(frame) == FRAME.size and _digest(frame[:-8], 8) == frame[-8:]
 
 
 def _parse(content: bytes, start: int) -> JournalRecord | None:

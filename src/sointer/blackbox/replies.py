@@ -224,6 +224,8 @@ def _clean(table: Table) -> Table:
             f"{WRONG}an array of objects that holds {wrong[0]!r:.80} of type {type(wrong[0]).__name__}, "
             "expected labels (strings, numbers, booleans). Return one label or number for each row and output."
         )
+    if int in types and not all(-(2**63) <= cell < 2**64 for cell in cells if type(cell) is int):
+        raise BlackBoxError(f"{WRONG}whole numbers of more than 64 bits, expected smaller ones. Return labels as text.")
     n_long = max((len(cell) for cell in cells if type(cell) is str), default=0)
     if str in types and (len(types) > 1 or n_long * len(cells) > MAX_TEXT):
         mixed = np.empty(len(cells), dtype=object)

@@ -168,6 +168,7 @@ def verify_record(
         raise InputError(
             f"record: expected a record of format {FORMAT}, as explanation.record() makes it, got {got!r}."
         )
+    _check_form(record)
     if not isinstance(explainer, SequenceFrame) and explainer.sequences_ is not None:
         explainer = explainer.sequences_
     if record["value_source"] == "given" and predicted is None and explainer.black_box_ is None:
@@ -194,6 +195,50 @@ def verify_record(
         differences.append(f"value: {record['value']!r} in the record, {again['value']!r} now")
     found = list(_selection_differences(record["selected"], again["selected"]))
     return RecordCheck(intact, same_explainer, same_model, same_value, not found, (*differences, *found))
+
+
+FORM: dict[str, Any] = {
+    "sha256": str,
+    "target": str,
+    "value_source": str,
+    "value": (str, int, float, type(None)),
+    "explainer": {"sha256": (str, type(None))},
+    "settings": {"k": (int, str), "refine": int},
+    "sample": {"number": int, "id": (str, type(None)), "sha256": str},
+}
+NOTHING = object()
+PARTS_OF_UNIT = {
+    "unit": str,
+    "value": (str, int, float, type(None)),
+    "relevance": (int, float),
+    "effect": (int, float, type(None)),
+    "needed": (bool, type(None)),
+}
+
+
+def _check_form(record: Mapping[str, Any]) -> None:
+    """InputError where something is missing in a record, or of another type, that checking it needs."""
+    units = record.get("selected")
+    if not isinstance(units, list):
+        raise _formless("selected")
+    for form, part, where in [(FORM, record, ""), *((PARTS_OF_UNIT, unit, "selected.") for unit in units)]:
+        _check_part(form, part, where)
+
+
+def _check_part(form: Mapping[str, Any], part: Any, where: str) -> None:
+    for name, wanted in form.items():
+        value = part.get(name, NOTHING) if isinstance(part, Mapping) else NOTHING
+        if isinstance(wanted, dict):
+            _check_part(wanted, value, f"{where}{name}.")
+        elif not isinstance(value, wanted):
+            raise _formless(where + name)
+
+
+def _formless(name: str) -> InputError:
+    return InputError(
+        f"record: {name} is missing or of another type: this is no whole record of format {FORMAT}. Give it as "
+        "explanation.record() made it."
+    )
 
 
 def _explained_again(

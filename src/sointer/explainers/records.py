@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 UNHASHED = ("sha256", "created")
+MAX_TOKEN_NAME = 24
 BITS, READING = 30, 1e-12
 """Digits of numbers that count in the hash of a sample, and how far readers of the same text differ."""
 
@@ -375,6 +376,6 @@ def token_name(position: int) -> str:
 
 def position_of(name: str) -> int:
     """The position in the name of a token; InputError where it is none."""
-    if not name.startswith("token ") or not name[6:].isdecimal():
+    if not name.startswith("token ") or not name[6:].isdecimal() or len(name) > MAX_TOKEN_NAME:
         raise InputError(f"the record is about {name!r:.60}, expected a token of a sequence, such as 'token 3'.")
     return int(name[6:])

@@ -256,7 +256,14 @@ class SOInter(ShowsCouplings, Explainer):
         warn_about_no_opposite(explanation)
 
     def _scored(self, source: ExplainedRows, targets: NDArray[np.int64]) -> Scored:
-        return self._scorer.scores(source, targets)
+        scored = self._scorer.scores(source, targets)
+        for found in (scored.scores, scored.effects, scored.base):
+            if found is not None and not np.isfinite(found).all():
+                raise InputError(
+                    "the explainer's networks give scores that are not finite. Their weights are damaged, or were made "
+                    "to do harm: load an intact copy, or fit again."
+                )
+        return scored
 
     def _likely(self, source: ExplainedRows, targets: NDArray[np.int64], values: NDArray[Any]) -> Likely:
         return self._scorer.likely(source, targets, values)

@@ -36,7 +36,7 @@ except ImportError:  # on Windows, where saving twice at a time to one place is 
     fcntl = None  # type: ignore[assignment]
 
 WEIGHTS = re.compile(r"weights-[0-9a-f]{16}\.safetensors")
-DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-.*")
+DRAFT = re.compile(r"\.(.+\.json|weights-[0-9a-f]{16}\.safetensors)-(draft-)?[a-z0-9_]{8}")
 # JSON takes up to thirty times its size in memory: more of it than this only where the weights are larger still. Of few
 # lists and objects, as where names are most of it, it takes half of that.
 MIN_METADATA_BYTES, METADATA_SHARE, MAX_METADATA_BYTES = 2**23, 0.25, 2**27
@@ -134,7 +134,10 @@ class Storage:
             try:
                 from safetensors.torch import load as deserialise
 
-                return metadata, deserialise(self._weights(source, metadata["weights"], metadata["format"]))
+                tensors = deserialise(self._weights(source, metadata["weights"], metadata["format"]))
+                for name, tensor in tensors.items():
+                    need(not tensor.is_floating_point() or bool(tensor.isfinite().all()), f"{name:.80} is not finite")
+                return metadata, tensors
             except LoadError:
                 # Another process may have replaced the whole thing in between.
                 if tries_left and self._changed(source, content):

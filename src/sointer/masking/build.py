@@ -290,7 +290,7 @@ def synthetic_background(background: Background, column_feature: npt.NDArray[np.
     drawn = _drawn(np.asarray(rows, dtype=np.float64), rng)
     for feature in np.flatnonzero(np.bincount(column_feature) > 1):
         block = np.flatnonzero(column_feature == feature)
-        drawn[:, block] = rows[np.ix_(rng.permutation(len(rows)), block)]
+        drawn[:, block] = _drawn_together(rows[np.ix_(rng.permutation(len(rows)), block)], rng)
     return Background(drawn, background.varies)
 
 
@@ -313,6 +313,18 @@ def _drawn(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     between = np.where((rows == np.rint(rows)).all(axis=0), np.rint(between), between)
     n_levels = (np.diff(ordered, axis=0) > 0).sum(axis=0) + 1
     return np.where(n_levels <= MAX_LEVELS, rng.permuted(rows, axis=0), between)
+
+
+def _drawn_together(block: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Columns of one feature: its category, or whether it is missing, stays; numbers are drawn among those like it."""
+    made = np.array(block, dtype=np.float64)
+    n_levels = (np.diff(np.sort(made, axis=0), axis=0) > 0).sum(axis=0) + 1
+    for column in np.flatnonzero(n_levels > MAX_LEVELS).tolist():
+        _, groups = np.unique(np.delete(block, column, axis=1), axis=0, return_inverse=True)
+        for group in range(int(groups.max(initial=-1)) + 1):
+            inside = np.flatnonzero(groups.ravel() == group)
+            made[inside, column] = _drawn(made[inside, column, None], rng)[:, 0]
+    return made
 
 
 def _drawn_sparse(rows: Any, rng: np.random.Generator) -> Any:

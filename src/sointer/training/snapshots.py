@@ -25,6 +25,8 @@ MAX_HEADER_BYTES = 2**22
 MAX_BYTES = 2**30
 """Of all states of a fit."""
 STAGES = "stage-*.safetensors"
+UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError, SafetensorError)
+"""What reading a file that holds anything can raise; RecursionError is one of RuntimeError."""
 
 
 class Snapshots:
@@ -78,7 +80,7 @@ class StoredStage:
         if path is not None and path.exists():
             try:
                 self._restore(path)
-            except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+            except UNUSABLE as error:
                 snapshots.warn(
                     f"{path} cannot be used ({error!s:.200}): that part of the training is done again. Outputs of the "
                     "model are not affected."
@@ -127,14 +129,16 @@ class StoredStage:
             raise ValueError("it is damaged")
         if known["stage"] != self._name or _form(found) != _form(self._tensors):
             raise ValueError("it is of another fit or stage")
-        rows = list(known["history"])
-        if not 0 < known["n_done"] <= self._n_steps:
-            raise ValueError(f"it is of step {known['n_done']} of {self._n_steps}")
+        rows, n_done = known["history"], known["n_done"]
+        if type(n_done) is not int or not 0 < n_done <= self._n_steps:
+            raise ValueError(f"it is of step {n_done!r:.20} of {self._n_steps}")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("its history is none")
         with torch.no_grad():
             for name, tensor in self._tensors.items():
                 tensor.copy_(found[name])
         self._history.rows.extend(rows)
-        self.n_done = known["n_done"]
+        self.n_done = n_done
         self._snapshots.sizes[path] = size
 
 

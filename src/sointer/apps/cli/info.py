@@ -27,12 +27,13 @@ def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = Fal
         saved = storage.peek(explainer, whole=True)
         try:
             metadata = describe_sequences(saved, explainer) if of_sequences else describe(saved, explainer)
-        except DAMAGE:
+            text = sequences_as_text(metadata, verbose) if of_sequences else as_text(metadata, verbose)
+        except DAMAGE as error:
             from sointer.apps.cli.inputs import open_explainer
 
-            open_explainer(explainer, console)  # says what is damaged
-            raise
-        console.result(sequences_as_text(metadata, verbose) if of_sequences else as_text(metadata, verbose), metadata)
+            open_explainer(explainer, console)  # says what is damaged, unless nothing is made from it
+            raise storage.damaged(explainer, error) from error
+        console.result(text, metadata)
 
 
 def describe(saved: dict[str, Any], path: Path) -> dict[str, Any]:

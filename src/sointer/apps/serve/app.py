@@ -111,6 +111,7 @@ def build_app(
     records: str | PathLike[str] | None = None,
 ) -> FastAPI:
     """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
+    name = name.encode(errors="replace").decode()  # that of a folder need not be text
     sequences = explainer.sequences_
     log = None if records is None else RecordLog(records)
     queue, replies = RequestQueue(explainer, limits, log), Counter[int]()

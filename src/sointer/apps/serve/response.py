@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -79,21 +80,37 @@ class ExplainResponse:
 
 
 class RecordLog:
-    """A file, for its owner alone, to which the record of every explanation is added before it is given away."""
+    """A file, for its owner alone, to which the record of every explanation is added before it is given away.
+
+    What a kill or a full disk left of a record ends in a line of its own, so that the next one is whole.
+    """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._lock = ForkSafeLock()
         try:
-            self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            # Without O_NONBLOCK, a pipe would keep us waiting for its reader.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+            self._handle = os.open(path, flags, 0o600)
+            status = os.fstat(self._handle)
         except OSError as error:
             raise InputError(f"cannot write records to {os.fspath(path)}: {error.strerror}.") from None
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._handle)
+            raise InputError(f"cannot write records to {os.fspath(path)}: it is no ordinary file.")
+        self._is_torn = False
+        if status.st_size:
+            os.lseek(self._handle, -1, os.SEEK_END)
+            self._is_torn = os.read(self._handle, 1) != b"\n"
 
     def add(self, records: list[dict[str, Any]]) -> None:
         """Write records as one piece, and wait until the disk has them."""
         content = memoryview(b"".join(to_bytes(record) + b"\n" for record in records))
         with self._lock:
+            content = memoryview(b"\n" + bytes(content)) if self._is_torn else content
+            self._is_torn = True
             while content:
                 content = content[os.write(self._handle, content) :]
+            self._is_torn = False
             os.fsync(self._handle)
 
 

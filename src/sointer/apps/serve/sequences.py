@@ -18,9 +18,9 @@ from sointer.errors import InputError
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.viz.report.sequences import sequence_entries
 
-MAX_TARGETS, MAX_TOKEN_LENGTH, MAX_VERIFIED_TOKENS = 1000, 1000, 1_000_000
-"""In one request, labels that are explained, letters of a token, and tokens of all sequences that `verify` sends, once
-for each label and draw."""
+MAX_TARGETS, MAX_TOKEN_LENGTH, MAX_PATHS, MAX_VERIFIED_TOKENS = 1000, 1000, 500, 250_000
+"""In one request, labels that are explained, letters of a token, selected tokens of which paths are found, and tokens
+of all sequences that `verify` sends, once for each label and draw: what takes some seconds."""
 MAX_LIST_TOKENS, MAX_TOKENS = 2000, 3000
 """In one sequence, of which every token takes memory, and in one request, where it takes time."""
 ROWS_SCHEMA = {
@@ -117,6 +117,8 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
             f"verify is asked for {n_targets:,} labels of sequences with {n_verified:,} tokens in all, expected at "
             f"most {MAX_VERIFIED_TOKENS:,}. Name fewer targets, or send shorter sequences."
         )
+    if body.paths:
+        check_paths(n_targets)
     if body.paths and body.format == "records":
         raise InputError('paths is true, but records do not hold paths; leave it out, or leave out "format".')
     return SequenceRequest(
@@ -133,6 +135,15 @@ def read_sequence_request(explainer: SequenceExplainer, content: dict[str, Any],
     )
 
 
+def check_paths(n_selected: int) -> None:
+    """Refuse requests for paths of more tokens than some seconds are enough for."""
+    if n_selected > MAX_PATHS:
+        raise InputError(
+            f"paths are asked for {n_selected:,} selected tokens or more, expected at most {MAX_PATHS:,}. Name fewer "
+            "targets, or lower k."
+        )
+
+
 def explain_sequence_batch(
     explainer: SequenceExplainer, requests: Sequence[SequenceRequest], log: RecordLog | None = None
 ) -> list[list[dict[str, Any]]]:
@@ -142,6 +153,8 @@ def explain_sequence_batch(
         why = explainer.explain(
             request.sequences, request.target, k=request.k, predicted=request.predicted, query=request.query
         )
+        if request.paths:
+            check_paths(int((why.selected >= 0).sum()))
         verification = why.verify() if request.verify else None
         wants_records = request.format == "records"
         records = why.record(verification, ids=request.ids) if wants_records or log is not None else []

@@ -33,6 +33,25 @@ MAX_CONNECTIONS, BACKLOG, OTHER_FILES = 4096, 1024, 256
 """Connections at a time (of more, those that waited longest are closed), those taken in one go, and other files."""
 HEADER_SECONDS, REPLY_SECONDS = 10.0, 60.0
 """For the head of a request, counted from the reply before it, and for a reply to be taken; bodies have `timeout`."""
+MAX_TINY_PARTS, BYTES_PER_PART = 1000, 64
+"""Beyond so many parts, those of a body must be so large on average."""
+
+
+class Parts(h11.Connection):
+    """What arrives on a connection. Bodies in very many tiny parts end it, as each takes as long as a large one."""
+
+    n_parts, n_bytes = 0, 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next part of what arrived."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.n_parts = self.n_bytes = 0
+        elif isinstance(event, h11.Data):
+            self.n_parts, self.n_bytes = self.n_parts + 1, self.n_bytes + len(event.data)
+            if self.n_parts > MAX_TINY_PARTS and self.n_bytes < BYTES_PER_PART * self.n_parts:
+                raise h11.RemoteProtocolError("the body comes in too many tiny parts", error_status_hint=413)
+        return event
 
 
 class ServerConnection(H11Protocol):
@@ -42,6 +61,7 @@ class ServerConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.conn = Parts(h11.SERVER)
         self._timer: asyncio.TimerHandle | None = None
         # Of all connections of a server, those on which a request has not arrived whole, longest waiting first.
         self._receiving: dict[ServerConnection, None] = vars(self.server_state).setdefault("receiving", {})

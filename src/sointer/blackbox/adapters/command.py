@@ -15,7 +15,14 @@ from typing import Any
 
 from sointer._support.files import TooManyParts
 from sointer._support.validation import check_positive_int
-from sointer.blackbox.adapters.connection import ClosableBlackBox, PerProcess, reply_json, rows_and_columns, to_json
+from sointer.blackbox.adapters.connection import (
+    ClosableBlackBox,
+    PerProcess,
+    printable,
+    reply_json,
+    rows_and_columns,
+    to_json,
+)
 from sointer.blackbox.call import CallTimeout, TransientError, check_seconds, within
 from sointer.blackbox.replies import NamedTable
 from sointer.errors import InputError
@@ -101,7 +108,7 @@ class CommandPredict:
         with self._lock.get():
             reply = self._reply(request, len(rows))
         if "error" in reply:
-            raise TransientError(f"The program {self.command[0]} says: {reply['error']!s:.300}.")
+            raise TransientError(f"The program {self.command[0]} says: {printable(str(reply['error'])[:300])}.")
         return NamedTable(reply["outputs"], reply["names"]) if "names" in reply else reply["outputs"]
 
     def close(self) -> str:
@@ -120,7 +127,7 @@ class CommandPredict:
             process.stdin.close()
         with errors:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_QUOTE))
-            words = " | ".join(errors.read(MAX_QUOTE).decode("utf-8", "replace").strip().splitlines())
+            words = " | ".join(map(printable, errors.read(MAX_QUOTE).decode("utf-8", "replace").strip().splitlines()))
         ended = "" if code is None else f" It ended with code {code}."
         return ended + (f" Its last words: {words}." if words else "")
 

@@ -122,6 +122,11 @@ def reply_json(content: bytes, n_rows: int) -> Any:
     return json.loads(text)
 
 
+def printable(text: str) -> str:
+    """A text of somebody else in one line, without what would move a terminal's cursor or change its colours."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+
+
 TRANSIENT = (408, 425, 429)
 """Statuses that may be gone at the next try, as are all from 500 on."""
 MAX_QUOTE = 300
@@ -288,7 +293,7 @@ class Connection:
         return [*self._headers.values(), *self._userinfo, *([] if self._query is None else [self._query])]
 
     def _quote(self, body: bytes) -> str:
-        text = " ".join(hide(body.decode("utf-8", "replace"), self._secrets())[: MAX_QUOTE**2].split())
+        text = printable(hide(body.decode("utf-8", "replace"), self._secrets())[: MAX_QUOTE**2])
         return "nothing" if not text else text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + " ..."
 
     def __repr__(self) -> str:

@@ -34,7 +34,9 @@ class Invocations:
         request = {"inputs": rows} if columns is None else {"dataframe_split": {"columns": columns, "data": rows}}
         reply = self.connection.json("POST", self.path, request, n_rows=len(rows))
         if "predictions" not in reply:
-            raise TransientError(f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]}.")
+            raise TransientError(
+                f"The reply of {self.who} has no predictions, but the keys {sorted(reply)[:10]!s:.300}."
+            )
         return self._table(reply["predictions"], containers.n_rows(X))
 
     def _table(self, predictions: Any, n_rows: int) -> Any:
@@ -91,7 +93,9 @@ class OpenInference:
             raise TransientError(f"The reply of {self.who} is for another request, by its id.")
         outputs = reply.get("outputs")
         if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
-            raise TransientError(f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]}.")
+            raise TransientError(
+                f"The reply of {self.who} has no list of outputs, but the keys {sorted(reply)[:10]!s:.300}."
+            )
         read = dict(self._read(output) for output in outputs)
         return one_table(read, self.output_name, containers.n_rows(X), self.who)
 
@@ -132,11 +136,14 @@ class OpenInference:
             array = np.array(data, dtype=dtype)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise TransientError(
-                f"Output {name!r} of {self.who} cannot be read: expected a shape, a datatype among {', '.join(DTYPES)}"
-                f", and data in JSON; got shape {shape!r:.80} and datatype {output.get('datatype')!r:.40}."
+                f"Output {name!r:.80} of {self.who} cannot be read: expected a shape, a datatype among "
+                f"{', '.join(DTYPES)}, and data in JSON; got shape {shape!r:.80} and datatype "
+                f"{output.get('datatype')!r:.40}."
             ) from None
         if min(sides, default=0) < 0 or array.size != np.prod(sides, dtype=object):
-            raise TransientError(f"Output {name!r} of {self.who} holds {array.size} values, but its shape is {sides}.")
+            raise TransientError(
+                f"Output {name!r:.80} of {self.who} holds {array.size} values, but its shape is {sides!s:.80}."
+            )
         return name, array.reshape(sides)
 
 

@@ -19,11 +19,12 @@ from sointer._support.validation import message_of
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import TransientError
 from sointer.blackbox.mask_replies import WRONG
-from sointer.blackbox.replies import TokenTexts
+from sointer.blackbox.replies import MAX_OUTPUT, TokenTexts
 from sointer.data.sequences import Tokens
 from sointer.errors import BlackBoxError, InputError
 
 N_SHOWN = 8
+MAX_LABEL_NUMBER = 2**63
 
 
 class Tagger:
@@ -150,14 +151,24 @@ def _read_output(output: Any, about: str) -> Any:
             f"{WRONG}{output!r:.60} of type {type(output).__name__} {about}, expected a label (text, whole number or "
             "boolean), a number, or class probabilities."
         )
+    if isinstance(output, int) and abs(output) >= MAX_LABEL_NUMBER:
+        raise BlackBoxError(
+            f"{WRONG}a whole number of {output.bit_length()} bits {about}, expected one below 2 ** 63. Return labels "
+            "as text."
+        )
     if isinstance(output, float) and not math.isfinite(output):
         raise BlackBoxError(f"{WRONG}{output!r} {about}, expected finite numbers.")
+    if isinstance(output, float) and abs(output) > MAX_OUTPUT:
+        raise BlackBoxError(
+            f"{WRONG}{output!r} {about}, expected numbers up to {MAX_OUTPUT:g}. Divide them by a constant, or take "
+            "logarithms."
+        )
     return output
 
 
 def _number(value: Any, about: str) -> float:
     value = _plain(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < MAX_LABEL_NUMBER:
         raise BlackBoxError(f"{WRONG}{value!r:.60} as a class probability {about}, expected numbers from 0 to 1.")
     return float(value)
 
