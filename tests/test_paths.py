@@ -165,12 +165,12 @@ def test_the_numbers_are_those_of_the_definition(mixed):
     said = known.problem(X)
     weight, offset, b = (part.detach().numpy().astype(np.float64) for part in energy.coupling)
 
-    def outputs_following(x, row, held):
+    def outputs_following(x, held=(), kept=None):
         u = energy.unary(torch.from_numpy((x - explainer.shift_).astype(np.float32))[None]).detach().numpy()[0]
         best, least = None, np.inf
         for number in range(2**3):
             y = np.array([number >> 2 & 1, number >> 1 & 1, number & 1])
-            if all(y[i] == said[row, i] for i in held):
+            if all(y[i] == kept[i] for i in held):
                 cost = u @ y + b @ np.logaddexp(0, weight @ y + offset)
                 if cost < least:
                     best, least = y, cost
@@ -183,10 +183,14 @@ def test_the_numbers_are_those_of_the_definition(mixed):
 
     references = explainer.removal_.references(3, np.random.default_rng(5))
 
-    def average(row, kept, held):
-        points = [np.where(np.isin(np.arange(8), kept), X[row], reference) for reference in references]
-        everything = held == "all"
-        return np.mean([support(x, row, said[row] if everything else outputs_following(x, row, held)) for x in points])
+    def average(row, kept, chosen, held):
+        """Outputs are held at what they are with all selected features, for the same draw."""
+        total = 0.0
+        for reference in references:
+            x, whole = (np.where(np.isin(np.arange(8), units), X[row], reference) for units in (kept, chosen))
+            before = outputs_following(whole)
+            total += support(x, row, before if held == "all" else outputs_following(x, held, before))
+        return total / len(references)
 
     for row in range(4):
         chosen = paths.selected[row]
@@ -194,7 +198,7 @@ def test_the_numbers_are_those_of_the_definition(mixed):
             without = chosen[chosen != unit]
 
             def effect(held, row=row, chosen=chosen, without=without):
-                return average(row, chosen, held) - average(row, without, held)
+                return average(row, chosen, chosen, held) - average(row, without, chosen, held)
 
             assert paths.total[row, place] == pytest.approx(effect([]), abs=1e-4)
             assert paths.direct[row, place] == pytest.approx(effect("all"), abs=1e-4)

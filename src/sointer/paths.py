@@ -87,7 +87,7 @@ class Paths:
     total
         (rows, k) the effect while all other outputs are free to change.
     direct
-        (rows, k) the effect while all other outputs are held at the model's predictions, or at expected values.
+        (rows, k) the effect while all other outputs are held at what they are with all selected units.
     outputs
         (rows, m) the other outputs considered, those that matter most to the row's target; -1 for none.
     through

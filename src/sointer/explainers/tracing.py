@@ -76,7 +76,6 @@ class Tracer:
         total, direct, through = (np.full(shape, np.nan) for shape in ((n_rows, k), (n_rows, k), (n_rows, k, m)))
         twins = one_to_one(self.training_codes)
         with one_thread(device_of(self.energy)), torch.no_grad():
-            codes = self._predicted(source)
             self._learn(source, [t for t in np.unique(targets).tolist() if t not in self.learned], twins)
             n_drawn = n_draws if source.removal.is_random else 1
             for target in np.unique(targets).tolist():
@@ -87,7 +86,7 @@ class Tracer:
                 listed[rows, : len(outputs)] = outputs
                 size = max(1, MAX_NUMBERS // (source.data.shape[1] * (k + 1) * n_drawn))
                 for chunk in np.split(rows, range(size, len(rows), size)):
-                    support = self._support(source, chunk, selected[chunk], net, values, codes, held, n_drawn, seed)
+                    support = self._support(source, chunk, selected[chunk], net, values, held, n_drawn, seed)
                     effect = support[:, :1] - support[:, 1:]  # (rows, k, 2 + outputs)
                     effect[selected[chunk] < 0] = np.nan
                     total[chunk], direct[chunk] = effect[:, :, 0], effect[:, :, 1]
@@ -109,21 +108,7 @@ class Tracer:
             source.value_source,
         )
 
-    # --- what the model predicts ---------------------------------------------------------------------------
-
-    def _predicted(self, source: ExplainedRows) -> Tensor:
-        """All outputs of the unmasked samples, encoded: what the model predicts, or else what the energy expects."""
-        outputs, n_rows, n_outputs = source.outputs, source.n_samples, source.outputs.n_outputs
-        if source.predicted is None:
-            return self._expected(source, source.data)
-        if outputs.graded.all():
-            return torch.as_tensor(outputs.encode(source.predicted))
-        # Column by column, since a label never seen before cannot be encoded.
-        columns = [outputs.encode_targets(source.predicted, np.full(n_rows, i)) for i in range(n_outputs)]
-        codes, known = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
-        if not known.all():
-            codes = np.where(known, codes, self._expected(source, source.data).numpy())
-        return torch.as_tensor(np.ascontiguousarray(codes))
+    # --- what the energy expects ---------------------------------------------------------------------------
 
     def _expected(self, source: ExplainedRows, rows: Any) -> Tensor:
         """The outputs that the energy expects for encoded rows: (rows, outputs)."""
@@ -183,7 +168,6 @@ class Tracer:
         selected: NDArray[np.int64],
         net: TargetGivenOthers,
         values: NDArray[Any],
-        codes: Tensor,
         held: Tensor,
         n_drawn: int,
         seed: int,
@@ -191,15 +175,17 @@ class Tracer:
         """How far rows support their value: (rows, 1 + k, 2 + outputs).
 
         With the selected units, then without each of them; all other outputs free, all held, each listed one held.
+        They are held at what the energy expects with the selected units, for the same draw of the others: the outputs
+        of the whole sample, beside drawn units, would tell what the removed unit was.
         """
         points = _reduced_rows(source, rows, selected, n_drawn, seed)
-        n_variants = selected.shape[1] + 1
-        own = torch.as_tensor(np.tile(rows, n_variants * n_drawn))  # the row that each point is made from
-        predicted, value = codes[torch.as_tensor(source.sample_of_row)[own]], torch.as_tensor(values)[own]
+        n_variants, n_points = selected.shape[1] + 1, n_drawn * len(rows)
+        value = torch.as_tensor(values)[torch.as_tensor(np.tile(rows, n_variants * n_drawn))]
+        codes = self._expected(source, points[:n_points]).repeat(n_variants, 1)
         parts = []
         for where, x in _chunks(points, self.shift):
             part = self._support_of_points(
-                x, net, _padded(value[where]), _padded(predicted[where]), held, source.outputs.graded
+                x, net, _padded(value[where]), _padded(codes[where]), held, source.outputs.graded
             )
             parts.append(part[: where.stop - where.start])
         support = torch.cat(parts).double().numpy().reshape(n_variants, n_drawn, len(rows), 2 + len(held))
