@@ -597,7 +597,7 @@ def test_what_surely_but_hardly_changes_a_graded_target_comes_before_what_never_
 
     leaf = replace(planted(model), min_relative=0.03).grow()
     assert leaf.active.tolist() == [False, True, False, False, size == 1.0, False]
-    assert leaf.slight.tolist() == [False, False, False, False, size < 1.0, False]
+    assert leaf.idle.tolist() == [True, False, True, True, False, True]
     order = leaf_order(leaf, 0.98)
     assert order.key[4] > order.key[[0, 2, 3, 5]].max() + 2 * OPEN, "whatever the evidence of a sample"
     assert np.array_equal(order.needed, leaf.active)

@@ -269,7 +269,7 @@ class TargetData:
         surely = changed - by_chance - 2 * np.sqrt(by_chance)
         relative = node.effect / max(float(node.effect.max()), 1e-12)
         node.inert = (changed == 0) & (n_redraws >= MIN_INERT) & (relative <= ON_BY_ENERGY)
-        node.doubtful, node.left_out, node.slight = np.zeros((3, n_units), dtype=bool)
+        node.doubtful, node.left_out, node.idle = np.zeros((3, n_units), dtype=bool)
         is_on = relative > ON_BY_ENERGY
         node.active = (surely >= 2) | ((surely >= 1) & is_on) | ((n_redraws < MIN_REDRAWS) & (relative > 0.1))
         if self.noise_rate > 0:
@@ -281,9 +281,8 @@ class TargetData:
             np.maximum.at(top, unit, change**2)
             rest = np.sqrt(np.maximum(square - top / np.maximum(n_redraws, 1) - self.noise, 0.0))
             is_steady = weight * rest + (1 - weight) * node.effect >= least
-            matters = (node.score >= least) & (is_steady | is_on)
-            node.slight = node.active & ~matters & (surely >= 2)
-            node.active &= matters
+            node.active &= (node.score >= least) & (is_steady | is_on)
+            node.idle = node.inert.copy()
         else:
             self._leave_out(node, np.where(n_redraws >= MIN_REDRAWS, square, np.inf))
         if node.parent is not None:

@@ -294,8 +294,8 @@ class Order:
 
     key: FloatArray
     open: BoolArray
-    """Needed units that clearly matter, those that hardly do, and those that matter nowhere around: among each of
-    these, the evidence of the sample at hand decides the order."""
+    """Needed units that clearly matter, units that may matter, and those that do nowhere around: among each of these,
+    the evidence of the sample at hand decides the order."""
     needed: BoolArray
     score: FloatArray
     span: FloatArray
@@ -312,20 +312,18 @@ def leaf_order(node: Node, least: float) -> Order:
     mix = np.asarray(sum(here.score * PARENT_WEIGHT**distance for distance, here in enumerate(reversed(path))))
     relative = mix / max(float(np.max(mix)), 1e-12)
     complete = complete_node(node, least)
-    level, slight = np.zeros(len(node.active)), np.zeros(len(node.active), dtype=bool)
+    level = np.zeros(len(node.active))
     if complete is not None:
         for depth, here in enumerate(complete.path()):
             # What was left out comes next: it may matter, as where it changes a label in one of fifty redraws.
-            beside = here.left_out | here.slight
-            level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(beside, 2 * depth + 1, 0)))
-            slight |= here.slight
-        slight &= level % 2 == 1
+            level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(here.left_out, 2 * depth + 1, 0)))
+        level[(level == 0) & np.any([here.idle for here in path], axis=0)] = -1
     needed = (node.active if complete is None else complete.active).copy()
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
     if complete is None or node.noise_rate > 0:
         clear[:] = False
         return Order(level + 0.999 * relative, clear, needed, below_needed(node.score, needed), np.zeros(len(clear)))
-    score, span, highest, rest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf, level == 0
+    score, span, highest, rest = node.score.astype(np.float64), np.zeros(len(clear)), np.inf, level <= 0
     for own in sorted(set(level.tolist()), reverse=True):
         for units in (clear & (level == own), ~clear & (level == own)):
             if units.any():
@@ -338,5 +336,5 @@ def leaf_order(node: Node, least: float) -> Order:
     high = float(score[rest].max(initial=0.0))
     score[rest], span[rest] = -high, high  # together 0 without evidence
     # Units that are not open lie below those of the same level that are.
-    key = level + np.where(clear, 0.75, np.where(rest | slight, 0.25, 0.499 * relative))
-    return Order(key, clear | rest | slight, needed, score, span)
+    key = level + np.where(clear, 0.75, np.where(rest, 0.25, 0.499 * relative))
+    return Order(key, clear | rest, needed, score, span)

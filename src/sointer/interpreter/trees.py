@@ -44,8 +44,6 @@ class Node:
     """Units that count as active because too few redraws say otherwise."""
     left_out: BoolArray = field(init=False)
     """Units that change the target, but so seldom that the active ones suffice without them."""
-    slight: BoolArray = field(init=False)
-    """Units that surely change a graded target, but hardly."""
     rate: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Share of the redraws of each unit that changed the target."""
     sufficiency: float = 0.0
@@ -54,9 +52,11 @@ class Node:
     """Share of repeated queries that changed the target."""
     inert: BoolArray = field(init=False)
     """Units of which no redraw, of many, changed the target; nor do they on the energy, as compared with others."""
+    idle: BoolArray = field(init=False)
+    """The same, if the target is graded: units that matter show in any redraw, however little they change it."""
 
     def __post_init__(self) -> None:
-        self.left_out, self.slight, self.inert = np.zeros((3, len(self.effect)), dtype=bool)
+        self.left_out, self.inert, self.idle = np.zeros((3, len(self.effect)), dtype=bool)
 
     def walk(self) -> Iterator[Node]:
         yield self
