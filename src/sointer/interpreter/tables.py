@@ -317,8 +317,9 @@ def leaf_order(node: Node, least: float) -> Order:
         for depth, here in enumerate(complete.path()):
             # What was left out comes next: it may matter, as where it changes a label in one of fifty redraws.
             level = np.maximum(level, np.where(here.active, 2 * depth + 2, np.where(here.left_out, 2 * depth + 1, 0)))
-        level[(level == 0) & np.any([here.idle for here in path], axis=0)] = -1
     needed = (node.active if complete is None else complete.active).copy()
+    if complete is not None:  # last comes what was seen not to matter here, even if it does around
+        level[~needed & (node.idle | (level == 0) & np.any([here.idle for here in path], axis=0))] = -1
     clear = needed & (relative >= CLEARLY_NEEDED * relative[needed].max(initial=0.0))
     if complete is None or node.noise_rate > 0:
         clear[:] = False
