@@ -40,8 +40,8 @@ class Explanation:
     value
         (rows,) the value explained: the model's prediction (a label, a probability or a number; for a region, the
         label of most pixels, or their mean), or the value expected by the explainer.
-    feature_names, output_names, source
-        Names (of groups, if features were grouped), and the rows explained, with their model.
+    source : object
+        The rows explained, and their model.
 
     Examples
     --------
@@ -58,7 +58,9 @@ class Explanation:
     target: NDArray[np.int64]
     value: NDArray[Any]
     feature_names: list[str]
+    """Of groups, if features were grouped."""
     output_names: list[str]
+    """Of all outputs."""
     source: ExplainedRows
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
@@ -168,8 +170,7 @@ class Explanation:
 
         Parameters
         ----------
-        rows : indices or slice, optional
-            Rows to verify; default: all.
+        rows : indices or slice, default all
         removal : optional
             As in `SOInter`; default: as in fit.
         n_draws : int, default 10
@@ -188,7 +189,7 @@ class Explanation:
         Raises
         ------
         InputError
-            If an argument is wrong, or the explanation has no model.
+            If an argument is wrong, or there is no model.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -355,8 +356,7 @@ class Explanation:
 
         Parameters
         ----------
-        row : int, optional
-            Index of the row; default: all.
+        row : int, default all
         kind : {"bar", "effects", "summary", "heatmap", "words", "image"}, optional
             By default, what suits the data.
         n : int, optional

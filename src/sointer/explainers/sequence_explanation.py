@@ -59,8 +59,10 @@ class SequenceExplanation:
         (targets,) expected share of replacements of all other tokens in which the value stays.
     labels
         The values of all tokens of every sequence, as predicted, given or expected.
-    value_source, outputs
-        "model" (queried), "given" (passed as predicted=) or "expected" (neither); how values are compared.
+    value_source
+        "model" (queried), "given" (passed as predicted=) or "expected" (neither).
+    outputs : object
+        How values are compared.
     """
 
     sequences: list[Tokens]
@@ -226,7 +228,6 @@ class SequenceExplanation:
         Parameters
         ----------
         n_draws : int, default 16
-            Replacements of each selected token.
         random_state : int, default 0
 
         Returns
@@ -258,8 +259,7 @@ class SequenceExplanation:
         ----------
         verification : Verification, optional
             What `verify()` returned for this explanation; adds its verdicts.
-        created : datetime or str, optional
-            Time of creation; default: now.
+        created : datetime or str, default now
         ids : sequence, optional
             A name for each sequence.
 

@@ -42,10 +42,6 @@ class SevenSegmentDigits:
         (images, 7) 1 where the segment is lit.
     digits_train, digits_test
         (images,) the digits.
-    output_names, feature_names
-        Names of the segments and of the pixels.
-    image_shape
-        Height and width.
     """
 
     X_train: FloatArray = field(repr=False)
@@ -55,8 +51,11 @@ class SevenSegmentDigits:
     digits_train: IntArray = field(repr=False)
     digits_test: IntArray = field(repr=False)
     output_names: tuple[str, ...]
+    """Names of the segments."""
     feature_names: tuple[str, ...] = field(repr=False)
+    """Names of the pixels."""
     image_shape: tuple[int, int]
+    """Height and width."""
 
 
 def load_seven_segment_digits(random_state: int = 0, test_size: float = 0.25) -> SevenSegmentDigits:

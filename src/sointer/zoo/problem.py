@@ -32,31 +32,28 @@ class Problem:
     """A model with many outputs; those in `targets` have a known set of relevant features.
 
     Calling the problem calls its model, so it can be passed wherever a model is expected.
-
-    Attributes
-    ----------
-    name, n_features, n_outputs, output_names
-        Of the model; names are strings.
-    black_box
-        The model, a function of arrays (rows, features).
-    sampler
-        A function (n_rows, n_features, rng) that draws inputs.
     """
 
     name: str
+    """Of the problem."""
     n_features: int
+    """Columns of the inputs."""
     n_outputs: int
+    """Columns of the outputs."""
     targets: tuple[int, ...]
     """The outputs whose truth is planted and worth explaining."""
     relevant: Mapping[int, tuple[int, ...]]
     """For each target, the sorted indices of the features that can change it."""
     output_names: tuple[str, ...]
+    """One per output."""
     output_kind: str
     """"binary" (0 and 1), "categorical" (class labels as strings), "probability" or "continuous"."""
     paper_relevant: Mapping[int, tuple[int, ...]] | None = None
     """The set that the paper claims, where it differs from the true one."""
     black_box: BlackBoxFunction = field(kw_only=True, repr=False)
+    """The model, a function of arrays (rows, features)."""
     sampler: Sampler = field(default=standard_normal, kw_only=True, repr=False)
+    """A function (n_rows, n_features, rng) that draws inputs."""
     row_relevance: RowRelevance | None = field(default=None, kw_only=True, repr=False)
     """Set only where the relevant features differ from row to row."""
     order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
