@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from sointer.explainers.record_check import verify_record
     from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
-    from sointer.explanation import Explanation, Verification
+    from sointer.explanation import Explanation
     from sointer.io.explainers import load
     from sointer.masking.groups import Patches
     from sointer.masking.superpixels import Superpixels
+    from sointer.verification import Verification
 
 __all__ = [
     "BlackBox",
@@ -54,7 +55,7 @@ _HOMES = {
     "SequenceExplainer": "sointer.explainers.sequences",
     "Superpixels": "sointer.masking.superpixels",
     "TrainingConfig": "sointer.config",
-    "Verification": "sointer.explanation",
+    "Verification": "sointer.verification",
     "load": "sointer.io.explainers",
     "verify_record": "sointer.explainers.record_check",
 }

@@ -43,7 +43,24 @@ class StageConfig:
     """What the default preset does otherwise with other data than tables; None for settings not used then."""
 
     def resolve(self: Config, preset: str, data: DataKind = "table") -> Config:
-        """The same configuration with every open setting filled in from the preset."""
+        """The same configuration with every open setting filled in from the preset.
+
+        Parameters
+        ----------
+        preset : {"default", "paper"}
+        data : {"table", "sparse rows", "texts", "images"}, default "table"
+            The kind of data.
+
+        Returns
+        -------
+        EnergyConfig, InterpreterConfig or TrainingConfig
+            Settings that the preset does not use stay None.
+
+        Raises
+        ------
+        InputError
+            If a value is wrong, or the preset does not use it.
+        """
         self.check()
         otherwise = self.other_data.get(data, {}) if preset == "default" else {}
         known = {name: value for name, value in {**self.presets[preset], **otherwise}.items() if value is not None}
@@ -60,7 +77,17 @@ class StageConfig:
         return replace(self, **filled)
 
     def check_for(self, preset: str) -> None:
-        """Raise InputError for a value that is wrong, or that the preset does not use, whatever the data are."""
+        """Check every setting, whatever the data are.
+
+        Parameters
+        ----------
+        preset : {"default", "paper"}
+
+        Raises
+        ------
+        InputError
+            If a value is wrong, or the preset uses it for no data.
+        """
         kinds: tuple[DataKind, ...] = ("table", "sparse rows", "texts", "images")
         problems = []
         for data in kinds if preset == "default" else kinds[:1]:
@@ -73,7 +100,13 @@ class StageConfig:
         raise problems[0]
 
     def check(self) -> None:
-        """Raise InputError for a value of the wrong type or out of range."""
+        """Check types and ranges.
+
+        Raises
+        ------
+        InputError
+            If a value has the wrong type or is out of range.
+        """
         for field in fields(self):
             value = getattr(self, field.name)
             if value is None:
@@ -107,7 +140,14 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class EnergyConfig(StageConfig):
-    """The energy network and how it is trained."""
+    """The energy network and how it is trained.
+
+    Examples
+    --------
+    >>> from sointer import EnergyConfig
+    >>> EnergyConfig(hidden=(50,)).resolve("default").learning_rate
+    0.003
+    """
 
     hidden: tuple[int, ...] = OPEN
     """Widths of the layers of F; for images, channels at full size and after each halving."""
@@ -117,6 +157,7 @@ class EnergyConfig(StageConfig):
     """How strongly the weights of each unit are drawn to zero together, in learning rates per step; with fewer than
     5,000 queries more strongly, up to 2.5 times."""
     learning_rate: float = OPEN
+    """Size of the training steps."""
     coupling_speed: float = OPEN
     """Learning rate of B and b, as a multiple of the others'."""
     weight_decay: float = OPEN
@@ -126,6 +167,7 @@ class EnergyConfig(StageConfig):
     exact_limit: int = OPEN
     """Largest number of output configurations over which inference is exact."""
     mean_field_steps: int = OPEN
+    """Steps of inference where it is not exact."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -183,14 +225,23 @@ class EnergyConfig(StageConfig):
 
 @dataclass(frozen=True)
 class InterpreterConfig(StageConfig):
-    """The interpreter and how it is trained."""
+    """The interpreter and how it is trained.
+
+    Examples
+    --------
+    >>> from sointer import InterpreterConfig
+    >>> InterpreterConfig(temperature=0.5).resolve("paper").hidden
+    (100, 100, 100)
+    """
 
     hidden: tuple[int, ...] = OPEN
     """Widths of the hidden layers of W in the paper's preset."""
     n_path_steps: int = OPEN
     """Of sparse rows, points on the paths along which the energy's gradient is averaged."""
     learning_rate: float = OPEN
+    """Size of the training steps, in the paper's preset."""
     batch_size: int = OPEN
+    """Samples per step, in the paper's preset."""
     temperature: float = OPEN
     """tau of the relaxation of "choose k"."""
 
@@ -212,7 +263,14 @@ class InterpreterConfig(StageConfig):
 
 @dataclass(frozen=True)
 class TrainingConfig(StageConfig):
-    """Queries, rounds and stopping."""
+    """Queries, rounds and stopping.
+
+    Examples
+    --------
+    >>> from sointer import TrainingConfig
+    >>> TrainingConfig(n_epochs=20).resolve("default").validation_share
+    0.1
+    """
 
     n_rounds: int = OPEN
     """Rounds of "select, query, learn" after pre-training (at most that many in the paper's preset)."""

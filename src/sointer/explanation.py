@@ -1,4 +1,4 @@
-"""What explaining returns: what was selected, for which target, and whether the model predicts the same from it."""
+"""What explaining returns: what was selected, and for which target."""
 
 from __future__ import annotations
 
@@ -17,90 +17,10 @@ from sointer.data.targets import ValueSource, is_value, target_values, tolerance
 from sointer.errors import InputError, require_extra
 from sointer.masking.build import make_removal
 from sointer.masking.rows import ExplainedRows
-from sointer.masking.selection import Scored, first_units, most_needed, share_bounds
+from sointer.masking.selection import Scored, first_units, most_needed
 from sointer.masking.unit_values import feature_values, output_values
 from sointer.paths import Paths, Trace
-
-LEVEL = 0.7
-"""Share of draws in which a confirmed explanation holds, at the least."""
-SHAPE_ALONE = "a mask can keep the answer by its shape alone: see J, by `sointer evaluate` or metrics.swaps.swap_scores"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Whether the model predicts the values explained when only the selected features are kept.
-
-    If removal is random, only a few draws were queried, so there are three verdicts: a row is confirmed if, with 95 %
-    confidence, the target keeps its value in at least `level` of all draws, refuted if it does not, and otherwise
-    unsure.
-    """
-
-    agreement: NDArray[np.float64]
-    """(rows,) share of draws in which the target kept its value; for a region, averaged over its pixels."""
-    difference: NDArray[np.float64]
-    """(rows,) mean change of the target: labels 0 or 1, probabilities `|p - q|`, numbers in standard deviations."""
-    n_queries: int
-    n_draws: int | None = None
-    """Number of draws; None if nothing is random and one query decides."""
-    level: float = LEVEL
-    value_source: ValueSource = "model"
-    """Where the values explained come from, as in `Explanation`."""
-    removal: str | None = None
-    """The removal used."""
-    random_state: int = 0
-    tolerance: float | None = None
-    """Numbers agree if they differ by at most this many standard deviations; None unless all targets are numbers."""
-    of_images: bool = False
-
-    @property
-    def fidelity(self) -> float:
-        """Mean agreement over the rows."""
-        return float(self.agreement.mean())
-
-    @property
-    def interval(self) -> NDArray[np.float64]:
-        """(rows, 2) Clopper-Pearson bounds of the agreement in all possible draws, each wrong in at most 5 % of cases.
-
-        If nothing is random, both are the agreement itself.
-        """
-        if self.n_draws is None:
-            return np.stack([self.agreement, self.agreement], axis=1)
-        return share_bounds(self.agreement, self.n_draws)
-
-    @property
-    def confirmed(self) -> NDArray[np.bool_]:
-        """(rows,) True where the target keeps its value, with 95 % confidence if removal is random."""
-        return np.asarray(self.agreement == 1.0 if self.n_draws is None else self.interval[:, 0] >= self.level)
-
-    @property
-    def refuted(self) -> NDArray[np.bool_]:
-        """(rows,) True where it does not: the model relied on more than was selected, or on something else."""
-        return np.asarray(self.agreement < 1.0 if self.n_draws is None else self.interval[:, 1] < self.level)
-
-    @property
-    def unsure(self) -> NDArray[np.bool_]:
-        """(rows,) True where there were too few draws to decide."""
-        return ~(self.confirmed | self.refuted)
-
-    @property
-    def verdict(self) -> NDArray[np.object_]:
-        """(rows,) "confirmed", "refuted" or "unsure"."""
-        return np.where(self.confirmed, "confirmed", np.where(self.refuted, "refuted", "unsure")).astype(object)
-
-    def _repr_html_(self) -> str:
-        from sointer.viz.plots.notebook import html_verification
-
-        return html_verification(self)
-
-    def __repr__(self) -> str:
-        expected = " of expected values" if self.value_source == "expected" else ""
-        unsure = f"unsure of {int(self.unsure.sum())}, " if self.unsure.any() else ""
-        off = "" if self.tolerance is None else f"off by {self.difference.mean():.2g} standard deviations, "
-        return (
-            f"Verification(fidelity={self.fidelity:.3f}, confirmed {int(self.confirmed.sum())} of "
-            f"{len(self.agreement)} rows{expected}, {unsure}{off}n_queries={self.n_queries})"
-            + (f"; {SHAPE_ALONE}" if self.of_images else "")
-        )
+from sointer.verification import LEVEL, Verification
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +40,17 @@ class Explanation:
     value
         (rows,) the value explained: the model's prediction (a label, a probability or a number; for a region, the
         label of most pixels, or their mean), or the value expected by the explainer.
+    source : object
+        The rows explained, and their model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.explainers.baselines import Random
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> explanation = Random(lambda X: X[:, :2] > 0, k=2, random_state=0).fit(X).explain(X[:3], target=1)
+    >>> explanation.selected.shape, explanation.scores.shape, explanation.n_selected.tolist()
+    ((3, 2), (3, 4), [2, 2, 2])
     """
 
     selected: NDArray[np.int64]
@@ -127,7 +58,9 @@ class Explanation:
     target: NDArray[np.int64]
     value: NDArray[Any]
     feature_names: list[str]
+    """Of groups, if features were grouped."""
     output_names: list[str]
+    """Of all outputs."""
     source: ExplainedRows
     trace: Trace | None = field(default=None, repr=False)
     """Computes `paths`, given by the explainer."""
@@ -139,8 +72,7 @@ class Explanation:
     in log-odds that a mixture of two images follows this one; negative signs are often wrong, see
     docs/how-to/images.md. None where effects are not available."""
     base_value: NDArray[np.float32] | None = field(default=None, repr=False)
-    """(rows,) the output with everything removed (averaged over draws, if removal is random); effects lead from here to
-    the prediction."""
+    """(rows,) the output with everything removed (averaged over draws); effects lead from it to the prediction."""
     needed: NDArray[np.bool_] | None = field(default=None, repr=False)
     """(rows, features or groups) True for those that matter for this row; others only fill up a fixed k."""
     locality: NDArray[np.int64] | None = field(default=None, repr=False)
@@ -238,8 +170,7 @@ class Explanation:
 
         Parameters
         ----------
-        rows : indices or slice, optional
-            Rows to verify; default: all.
+        rows : indices or slice, default all
         removal : optional
             As in `SOInter`; default: as in fit.
         n_draws : int, default 10
@@ -249,12 +180,16 @@ class Explanation:
             possible draws: with 10 draws, if it does in each of them. Fewer than 9 draws confirm nothing; level=0.9
             takes 30.
         random_state : int, default 0
-            Seed of the draws.
 
         Returns
         -------
         Verification
             For a region, agreement is the share of its pixels that keep their value.
+
+        Raises
+        ------
+        InputError
+            If an argument is wrong, or there is no model.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -273,9 +208,24 @@ class Explanation:
     def paths(self, *, n_draws: int = 16, n_outputs: int = 8, random_state: int = 0) -> Paths:
         """Split the effect of each selected feature into a direct part and parts through other outputs.
 
-        The model is not queried. The first call trains a small network per target, in a few seconds each. Random
-        removal is averaged over n_draws; the n_outputs other outputs that matter most are considered. See
-        docs/concepts/paths.md.
+        Queries nothing. The first call trains a network per target, a few seconds each. See docs/concepts/paths.md.
+
+        Parameters
+        ----------
+        n_draws : int, default 16
+            Draws over which random removal is averaged.
+        n_outputs : int, default 8
+            Number of other outputs considered, those that matter most.
+        random_state : int, default 0
+
+        Returns
+        -------
+        Paths
+
+        Raises
+        ------
+        InputError
+            If paths are not known: of regions, images and texts, and of other explainers.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -299,9 +249,25 @@ class Explanation:
     ) -> list[dict[str, Any]]:
         """Return one JSON-ready dictionary per explanation, with everything needed to check it later.
 
-        `verification`, what `verify()` returned, adds verdicts. `created` is a time with a time zone (default: now),
-        `ids` one per sample (default: the labels of a DataFrame). Fields: docs/how-to/records.md; check:
-        `verify_record`.
+        Fields: docs/how-to/records.md; check: `verify_record`.
+
+        Parameters
+        ----------
+        verification : Verification, optional
+            What `verify()` returned; adds verdicts.
+        created : datetime or str, optional
+            A time with a time zone; default: now.
+        ids : sequence, optional
+            One per sample; default: the labels of a DataFrame.
+
+        Returns
+        -------
+        list of dict
+
+        Raises
+        ------
+        InputError
+            If an argument does not fit, or no explainer made the explanation.
         """
         if self.provenance is None:
             raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
@@ -312,8 +278,13 @@ class Explanation:
         """Return a table with one line per sample and selected feature; none for samples in which nothing is needed.
 
         Columns are sample, target, value, value_source, rank, feature, feature_value (except for pixels) and score;
-        where available also needed, effect and locality. Labels of a DataFrame become the index, so that
-        `explanation.to_frame().join(X)` works. The result is a pandas DataFrame, or polars or pyarrow as in fit.
+        where available also needed, effect and locality.
+
+        Returns
+        -------
+        DataFrame or table
+            pandas, or polars or pyarrow as in fit. Labels of a DataFrame become the index, so that
+            `explanation.to_frame().join(X)` works.
         """
         pandas = require_extra("pandas", "pandas")
         row, position = np.nonzero(self.selected >= 0)
@@ -338,10 +309,18 @@ class Explanation:
         return to_backend(frame, kind, {}) if kind in BACKENDS else frame
 
     def summary(self, n: int = 10, *, value: Any = None) -> dict[str, list[tuple[str, float]]]:
-        """Return, for every target, the n features that most rows need, with the share of rows that need them.
+        """Return, for every target, the n features that most rows need; for texts and images, those selected.
 
-        For texts and images all selected features count. `value` restricts the rows: value=1 counts only reasons for a
-        tag (for probabilities, those above 0.5), not those against it.
+        Parameters
+        ----------
+        n : int, default 10
+        value : optional
+            Counts only rows with this value: value=1 gives reasons for a tag, not those against it.
+
+        Returns
+        -------
+        dict of str to list of (str, float)
+            By the target's name: features, and the share of rows that need them.
         """
         result: dict[str, list[tuple[str, float]]] = {}
         chosen, every = self.needed_mask, np.ones(len(self), dtype=bool)
@@ -355,27 +334,56 @@ class Explanation:
     def to_shap(self, *, selected_only: bool = False) -> Any:
         """Return a `shap.Explanation` for shap's plots: bar, beeswarm, heatmap, waterfall, force and image.
 
-        Values are the signed `effects`, and `base_values` is `base_value`; they are not Shapley values of the model.
-        With selected_only, all other values are 0. A group shares its effect evenly among its features. For images,
-        values are log-odds. Where effects are not available (preset="paper", baselines, some sparse tables with
-        numbers), values are the unsigned scores: use bar, heatmap or image plots only.
+        Values are the signed `effects`, in log-odds for images, and `base_values` is `base_value`; they are not Shapley
+        values of the model. A group shares its effect evenly among its features. Where effects are not available
+        (preset="paper", baselines, some sparse tables), values are the unsigned scores: use bar, heatmap or image only.
+
+        Parameters
+        ----------
+        selected_only : bool, default False
+            Whether all other values are 0.
+
+        Returns
+        -------
+        shap.Explanation
         """
         from sointer.integrations.attributions import to_shap
 
         return to_shap(self, selected_only=selected_only)
 
     def plot(self, row: int | None = None, *, kind: str | None = None, n: int | None = None, ax: Any = None) -> Any:
-        """Draw one row, or all; returns the matplotlib Axes. See docs/how-to/plots-and-reports.md.
+        """Draw one row, or all. See docs/how-to/plots-and-reports.md.
 
-        `kind` is "bar", "effects", "summary", "heatmap", "words" or "image"; the default depends on the data. `n`
-        limits the number of features (of images, rows) shown.
+        Parameters
+        ----------
+        row : int, default all
+        kind : {"bar", "effects", "summary", "heatmap", "words", "image"}, optional
+            By default, what suits the data.
+        n : int, optional
+            Maximum number of features (of images, rows) shown.
+        ax : Axes, optional
+
+        Returns
+        -------
+        Axes, or an array of them
         """
         from sointer.viz.plots import draw
 
         return draw(self, kind, row=row, n=n, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
-        """Return a self-contained HTML table of rows and their selections; written to `path` if given."""
+        """Return a self-contained HTML table of rows and their selections.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file to write it to.
+        max_rows : int, default 200
+
+        Returns
+        -------
+        str
+        """
         from sointer.viz.plots.notebook import html_table, page_of
 
         return page_of(html_table(self, max_rows), path)

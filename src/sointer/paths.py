@@ -105,9 +105,13 @@ class Paths:
     through: NDArray[np.float64]
     outputs: NDArray[np.int64]
     target: NDArray[np.int64]
+    """(rows,) index of the output, as in the explanation."""
     value: NDArray[Any]
+    """(rows,) the value explained."""
     feature_names: list[str]
+    """Of groups, if features were grouped."""
     output_names: list[str]
+    """Of all outputs."""
     indistinguishable: list[list[str]]
     n_answers: int
     """How many predictions for unmasked rows `indistinguishable` was judged by."""
@@ -120,7 +124,13 @@ class Paths:
         return len(self.selected)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per row, feature and path; the path is "direct" or the name of an output."""
+        """Return a table with one line per row, feature and path.
+
+        Returns
+        -------
+        DataFrame
+            The path is "direct" or the name of an output.
+        """
         pandas = require_extra("pandas", "pandas")
         effects = np.concatenate([self.direct[:, :, None], self.through], axis=2)
         sample, place, path = np.nonzero(~np.isnan(effects))
@@ -140,7 +150,17 @@ class Paths:
         return frame
 
     def summary(self, n: int = N_SHOWN) -> dict[str, list[Route]]:
-        """For every target, the n features that matter most, averaged over the rows that selected them."""
+        """Find, for every target, the features that matter most, averaged over the rows that selected them.
+
+        Parameters
+        ----------
+        n : int, default 10
+
+        Returns
+        -------
+        dict of str to list of Route
+            By the target's name.
+        """
         result: dict[str, list[Route]] = {}
         for target in np.unique(self.target).tolist():
             routes = []
@@ -154,7 +174,17 @@ class Paths:
         return result
 
     def ranked(self, target: int) -> list[int]:
-        """The units selected for a target, those with the largest sum of total effects over its rows first."""
+        """Return the units selected for a target, those with the largest sum of total effects over its rows first.
+
+        Parameters
+        ----------
+        target : int
+            Index of the output.
+
+        Returns
+        -------
+        list of int
+        """
         units = [unit for unit in np.unique(self.selected[self.target == target]).tolist() if unit >= 0]
         return sorted(units, key=lambda unit: -abs(self.average(target, unit)[0]) * self._n_rows(target, unit))
 
@@ -162,7 +192,19 @@ class Paths:
         return int((self.selected[self.target == target] == unit).any(axis=1).sum())
 
     def average(self, target: int, unit: int) -> tuple[float, float, dict[int, float]]:
-        """Total, direct, and through each output, of one unit, averaged over the target's rows that selected it."""
+        """Average the effects of one unit over the target's rows that selected it.
+
+        Parameters
+        ----------
+        target, unit : int
+            Indices of the output and of the feature or group.
+
+        Returns
+        -------
+        total, direct : float
+        through : dict of int to float
+            By the index of the other output.
+        """
         rows, place = np.nonzero((self.selected == unit) & (self.target == target)[:, None])
         outputs = self.outputs[rows[0]].tolist()  # the same for all rows of a target
         means = self.through[rows, place].mean(axis=0).tolist()
@@ -170,16 +212,40 @@ class Paths:
         return float(self.total[rows, place].mean()), float(self.direct[rows, place].mean()), through
 
     def plot(self, row: int | None = None, *, n: int = 6, ax: Any = None) -> Any:
-        """Features at the left, the target at the right, other outputs between them; lines as wide as the effects.
+        """Draw features at the left, the target at the right, other outputs between them; lines as wide as the effects.
 
-        For one row, or averaged over all rows (of one target).
+        Parameters
+        ----------
+        row : int, optional
+            Index of the row; by default, averages over all rows (of one target).
+        n : int, default 6
+            Maximum number of features.
+        ax : Axes, optional
+
+        Returns
+        -------
+        Axes
         """
         from sointer.viz.plots.maps import flow
 
         return flow(self, row=row, n=n, ax=ax)
 
     def pick(self, row: int) -> Paths:
-        """The paths of one row."""
+        """Return the paths of one row.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        Paths
+
+        Raises
+        ------
+        InputError
+            If there is no such row.
+        """
         if not -len(self) <= row < len(self):
             raise InputError(f"row is {row}, expected 0 to {len(self) - 1}: there are {len(self)} rows.")
         one = slice(row % len(self), row % len(self) + 1)
@@ -242,15 +308,21 @@ class Locality:
 class Localities:
     """All localities of one output; together they cover the input space.
 
-    `decided` says whether the model has confirmed that these features decide the output: when all others are redrawn,
-    it hardly changes. Where it is False, many features contribute a little; the features listed are the strongest, and
-    `explanation.effects` says more.
+    Attributes
+    ----------
+    decided : bool
+        Whether the model has confirmed that these features decide the output: when all others are redrawn, it hardly
+        changes. Where it is False, many features contribute a little; the features listed are the strongest, and
+        `explanation.effects` says more.
     """
 
     target: str
+    """Name of the output."""
     decided: bool
     leaves: tuple[Locality, ...]
+    """The localities, in the order of their numbers."""
     feature_names: tuple[str, ...] = field(repr=False)
+    """Of groups, if features were grouped."""
 
     def __len__(self) -> int:
         return len(self.leaves)
@@ -267,7 +339,12 @@ class Localities:
         return whole_percents([leaf.share for leaf in self.leaves])
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per locality and feature that matters there."""
+        """Return a table with one line per locality and feature that matters there.
+
+        Returns
+        -------
+        DataFrame
+        """
         pandas = require_extra("pandas", "pandas")
         lines = [
             (leaf.number, leaf.where, leaf.share, rank + 1, feature, relevance)
@@ -280,7 +357,12 @@ class Localities:
         return frame
 
     def to_json(self) -> dict[str, Any]:
-        """All localities as plain values."""
+        """Return all localities as plain values.
+
+        Returns
+        -------
+        dict
+        """
         leaves = [
             {"number": leaf.number, "where": leaf.where, "share": leaf.share, "features": list(leaf.features)}
             for leaf in self
@@ -288,7 +370,18 @@ class Localities:
         return {"output": self.target, "decided": self.decided, "localities": leaves}
 
     def plot(self, *, n: int = 12, ax: Any = None) -> Any:
-        """A map: one row per locality, one column for each of the n most relevant features. Returns the Axes."""
+        """Draw a map: one row per locality, one column for each of the most relevant features.
+
+        Parameters
+        ----------
+        n : int, default 12
+            Maximum number of features.
+        ax : Axes, optional
+
+        Returns
+        -------
+        Axes
+        """
         from sointer.viz.plots.maps import localities
 
         return localities(self, n=n, ax=ax)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sointer import SOInter
 from sointer.explainers.baselines.base import Random
-from sointer.explanation import LEVEL, Explanation
+from sointer.explanation import Explanation
+from sointer.verification import LEVEL
 from sointer.zoo import fit_or_load
 from sointer.zoo.loaders import load_bibtex
 from sointer.zoo.structured_models import DeepValueNetwork

@@ -23,7 +23,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sointer.zoo.loaders import load_emotions, load_scene, load_seven_segment_digits
+from sointer.zoo.digits import load_seven_segment_digits
+from sointer.zoo.loaders import load_emotions, load_scene
 
 FloatArray = NDArray[np.float64]
 N_ROWS = 100

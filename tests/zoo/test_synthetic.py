@@ -24,7 +24,7 @@ from sointer.zoo import (
     partly_mediated,
     with_decoys,
 )
-from sointer.zoo.loaders import SEGMENTS, load_seven_segment_digits
+from sointer.zoo.digits import SEGMENTS, load_seven_segment_digits
 from sointer.zoo.problem import Problem
 
 N_FEATURES = 12

@@ -23,7 +23,7 @@ from sointer.explanation import Explanation
 from sointer.metrics.evaluation import evaluate
 from sointer.metrics.evaluation_result import Evaluation, MethodScore
 from sointer.viz.report.page import render_template
-from sointer.zoo.loaders import load_seven_segment_digits
+from sointer.zoo.digits import load_seven_segment_digits
 
 FEATURES = (
     "age",

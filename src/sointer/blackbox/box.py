@@ -259,12 +259,28 @@ class BlackBox(CopiedAsItself):
         return self._budget.remaining
 
     def reset_budget(self, query_budget: int | None) -> None:
-        """Allow `query_budget` more rows from now on (None: no limit); `n_queries` keeps counting."""
+        """Set how many more rows may be sent from now on; `n_queries` keeps counting.
+
+        Parameters
+        ----------
+        query_budget : int or None
+            None for no limit.
+        """
         self._budget.reset(query_budget)
 
     @contextmanager
     def budget(self, rows: int | None) -> Iterator[BlackBox]:
-        """Allow at most `rows` more rows inside the block; None adds no limit. Outer limits still hold."""
+        """Limit the rows sent inside a `with` block; outer limits still hold.
+
+        Parameters
+        ----------
+        rows : int or None
+            Maximum number of rows; None adds no limit.
+
+        Yields
+        ------
+        BlackBox
+        """
         with self._budget.block(rows):
             yield self
 

@@ -125,6 +125,13 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         -------
         Explanation or SequenceExplanation
             The latter if the explainer was fitted on token lists: its entries are tokens.
+
+        Raises
+        ------
+        InputError
+            If X, target, predicted or an option does not fit.
+        BlackBoxError
+            If the model fails or returns something wrong.
         """
         if self.sequences_ is not None:
             options = {"k": k, "predicted": predicted, "query": query}
@@ -154,6 +161,20 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
 
         At most 1 % of samples like the training data are far. The model is not queried. See `explanation.far` and
         docs/concepts/trust.md.
+
+        Parameters
+        ----------
+        X : samples, in the format of fit
+
+        Returns
+        -------
+        array (samples,)
+            NaN if the explainer was saved without training data.
+
+        Raises
+        ------
+        InputError
+            If X does not fit, or the explainer was fitted on sequences.
         """
         check_is_fitted(self, "outputs_")
         refuse_for_sequences(self, "distance")

@@ -212,10 +212,22 @@ class ExplainerMixin(TransformerMixin):
         return float(np.mean(agreement))
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return the scores of the selected features, and 0 for all others: (samples, features or groups).
+        """Return the scores of the selected features, and 0 for all others.
 
-        The explainer must be fitted on one output, as in fit(X, targets=["games"]). Use it to cluster samples by their
-        explanations; `explain` returns more.
+        Use it to cluster samples by their explanations; `explain` returns more.
+
+        Parameters
+        ----------
+        X : samples, in the format of fit
+
+        Returns
+        -------
+        array (samples, features or groups)
+
+        Raises
+        ------
+        InputError
+            Unless the explainer was fitted on one output, as in fit(X, targets=["games"]).
         """
         from sointer.explainers.sequence_base import refuse_for_sequences
 
@@ -232,7 +244,16 @@ class ExplainerMixin(TransformerMixin):
         return np.asarray(np.where(explanation.unit_mask, explanation.scores, np.float32(0.0)))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the columns of `transform`: features, or groups; input_features is not used."""
+        """Return the names of the columns of `transform`: features, or groups.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        array of str
+        """
         from sointer.explainers.sequence_base import refuse_for_sequences
 
         explainer: Any = self

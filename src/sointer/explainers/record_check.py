@@ -161,6 +161,17 @@ def verify_record(
     ------
     InputError
         If the record is of another format, or none of the samples is the record's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer import verify_record
+    >>> from sointer.explainers.baselines import Random
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> explainer = Random(lambda X: X[:, :2] > 0, k=2, random_state=0).fit(X)
+    >>> record = explainer.explain(X[:1], target=1).record()[0]
+    >>> verify_record(record, explainer, X).holds
+    True
     """
     check_is_fitted(explainer, "outputs_")
     if not isinstance(record, Mapping) or record.get("record") != FORMAT:

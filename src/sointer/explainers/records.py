@@ -27,7 +27,8 @@ from sointer.masking.unit_values import UnitValues, format_value, plain, value_k
 
 if TYPE_CHECKING:
     from sointer.explainers.sequence_explanation import SequenceExplanation
-    from sointer.explanation import Explanation, Verification
+    from sointer.explanation import Explanation
+    from sointer.verification import Verification
 
 FORMAT = 1
 UNHASHED = ("sha256", "created")

@@ -51,15 +51,21 @@ class SequenceFrame(ShowsItself, Identified):
     """A simpler energy, from which paths are read if it predicts held-out labels better; otherwise None."""
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
-        """Learn to explain the model on sequences X, at every position and for every length; y is not used.
+        """Learn to explain the model on sequences X, at every position and for every length.
 
         Parameters
         ----------
         X : list of token lists
             Or of strings, with a splitter.
+        y : ignored
         checkpoint : path, optional
             Directory that stores every output of the model and the state of training. If fit is stopped, the same call
             resumes there, repeats no query, and gives the same explainer.
+
+        Returns
+        -------
+        SequenceExplainer
+            The fitted explainer.
 
         Raises
         ------
@@ -122,9 +128,19 @@ class SequenceFrame(ShowsItself, Identified):
         """The tokens that decide what the model predicts for the targets of every sequence."""
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return fidelity: the share of labels that stay on the selected tokens alone; y is ignored.
+        """Return fidelity: the share of labels that stay on the selected tokens alone.
 
         Every sequence is sent once, and three times per token with all but the selected tokens replaced.
+
+        Parameters
+        ----------
+        X : list of token lists
+            Or of strings, with a splitter.
+        y : ignored
+
+        Returns
+        -------
+        float
         """
         return float(self.explain(X).verify(n_draws=SCORE_DRAWS).agreement.mean())
 
@@ -185,10 +201,15 @@ class SequenceFrame(ShowsItself, Identified):
     def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
         """Write the fitted explainer to a new directory; the model itself is never stored.
 
-        **By default the files contain the tokens of the training data, in an order from which the sequences can be
-        reconstructed.** With rows="synthetic" they contain how often each token stood at each kind of place, but not
-        with which others; `verify` and `paths` draw other tokens of the same distribution. With "none" there are no
-        tokens: `explain` works, but `verify` and `paths` need a replacement of your own.
+        Parameters
+        ----------
+        path : path
+            The directory.
+        rows : {"keep", "synthetic", "none"}, default "keep"
+            **By default the files contain the tokens of the training data, in an order from which the sequences can be
+            reconstructed.** With "synthetic" they contain how often each token stood at each kind of place, but not
+            with which others; `verify` and `paths` draw other tokens of the same distribution. With "none" there are no
+            tokens: `explain` works, but `verify` and `paths` need a replacement of your own.
         """
         from sointer.io.sequences import save
 
@@ -216,6 +237,11 @@ class SequenceFrame(ShowsItself, Identified):
             Those given to fit; they are not stored.
         device : str, default "cpu"
             Where networks are computed.
+
+        Returns
+        -------
+        SequenceExplainer
+            Fitted.
 
         Raises
         ------

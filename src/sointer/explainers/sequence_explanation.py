@@ -18,8 +18,8 @@ from sointer.data.targets import ValueSource
 from sointer.errors import InputError, require_extra
 from sointer.explainers.records import Provenance, make_sequence_records
 from sointer.explainers.sequence_paths import SequencePaths
-from sointer.explanation import LEVEL, Verification
 from sointer.masking.conditional import Replacement
+from sointer.verification import LEVEL, Verification
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +61,8 @@ class SequenceExplanation:
         The values of all tokens of every sequence, as predicted, given or expected.
     value_source
         "model" (queried), "given" (passed as predicted=) or "expected" (neither).
+    outputs : object
+        How values are compared.
     """
 
     sequences: list[Tokens]
@@ -78,7 +80,9 @@ class SequenceExplanation:
     level: float | None = None
     """The share of replacements in which the value should stay, if this determined the number of tokens."""
     verifier: tuple[Query, Replacement] | None = field(default=None, repr=False)
+    """The model and what replaces tokens; checks the explanation."""
     tracer: TracesPaths | None = field(default=None, repr=False)
+    """Computes `paths`, given by the explainer."""
     provenance: Provenance | None = field(default=None, repr=False)
     """The explainer and its settings; makes records."""
 
@@ -126,12 +130,21 @@ class SequenceExplanation:
         return len(self.sample)
 
     def first(self, n: int) -> SequenceExplanation:
-        """The first n targets."""
+        """Keep the first n targets."""
         per_target = ("sample", "position", "selected", "scores", "value", "keeps", "codes")
         return replace(self, **{name: getattr(self, name)[:n] for name in per_target})
 
     def tokens(self, i: int) -> Tokens:
-        """The selected tokens of target i, best first."""
+        """Return the selected tokens of a target, best first.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        list of str
+        """
         return [self.sequences[self.sample[i]][p] for p in self.selected[i] if p >= 0]
 
     @property
@@ -153,10 +166,24 @@ class SequenceExplanation:
         return np.asarray((self.selected >= 0).sum(axis=1))
 
     def verify(self, *, n_draws: int = 10, level: float = LEVEL, random_state: int = 0) -> Verification:
-        """Does the model predict `value` from the selected tokens alone? Queries it about masked sequences.
+        """Check that the model still predicts `value` with all tokens replaced except the selected ones.
 
-        All other tokens are replaced as in fit, n_draws times. A target is confirmed if its value then surely stays in
-        at least `level` of all replacements: with 10 draws, if it did in each of them.
+        Parameters
+        ----------
+        n_draws : int, default 10
+            Replacements, drawn as in fit.
+        level : float, default 0.7
+            Confirmed are targets whose value, with 95 % confidence, stays in at least this share of all replacements.
+        random_state : int, default 0
+
+        Returns
+        -------
+        Verification
+
+        Raises
+        ------
+        InputError
+            If an argument is wrong, or the explanation has no model.
         """
         check_positive_int(n_draws, "n_draws")
         if not 0 < level < 1:
@@ -196,8 +223,21 @@ class SequenceExplanation:
     def paths(self, *, n_draws: int = 16, random_state: int = 0) -> SequencePaths:
         """Split the effect of each selected token into a direct part and a part through the labels of other tokens.
 
-        Each selected token is replaced n_draws times while all others stay. The model is not queried. See
-        docs/how-to/sequences.md.
+        The model is not queried. See docs/how-to/sequences.md.
+
+        Parameters
+        ----------
+        n_draws : int, default 16
+        random_state : int, default 0
+
+        Returns
+        -------
+        SequencePaths
+
+        Raises
+        ------
+        InputError
+            If an argument is wrong, or no explainer made the explanation.
         """
         check_positive_int(n_draws, "n_draws")
         if self.tracer is None:
@@ -219,15 +259,23 @@ class SequenceExplanation:
         ----------
         verification : Verification, optional
             What `verify()` returned for this explanation; adds its verdicts.
-        created : datetime or str, optional
-            Time of creation; default: now.
+        created : datetime or str, default now
         ids : sequence, optional
             A name for each sequence.
+
+        Returns
+        -------
+        list of dict
         """
         return make_sequence_records(self, verification, created=created, ids=ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one line per target and selected token."""
+        """Return a table with one line per target and selected token.
+
+        Returns
+        -------
+        DataFrame
+        """
         pandas = require_extra("pandas", "pandas")
         lines = self.to_dict()
         frame: pd.DataFrame = pandas.DataFrame(
@@ -242,7 +290,12 @@ class SequenceExplanation:
         return frame
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """One dictionary per target, of plain values that JSON can hold."""
+        """Return one dictionary per target, of plain values that JSON can hold.
+
+        Returns
+        -------
+        list of dict
+        """
         result = []
         for i in range(len(self)):
             s, p = int(self.sample[i]), int(self.position[i])
@@ -271,7 +324,17 @@ class SequenceExplanation:
         return result
 
     def summary(self, n: int = 10) -> dict[Any, list[tuple[str, float]]]:
-        """For every value explained, the n tokens that are selected most often, and the share of its targets."""
+        """Return, for every value explained, the n tokens that are selected most often.
+
+        Parameters
+        ----------
+        n : int, default 10
+
+        Returns
+        -------
+        dict of value to list of (str, float)
+            Tokens, and the share of targets for which they are selected.
+        """
         result: dict[Any, list[tuple[str, float]]] = {}
         for value in sorted(set(self.value), key=str):
             rows = [i for i in range(len(self)) if self.value[i] == value]
@@ -280,19 +343,34 @@ class SequenceExplanation:
         return result
 
     def plot(self, row: int = 0, *, ax: Any = None) -> Any:
-        """The sequence of one target, every token with its label, the selected ones marked; returns the Axes.
+        """Draw the sequence of target number `row`, every token with its label, the selected ones marked.
 
         Parameters
         ----------
-        row : which target, of those explained.
-        ax : where to draw; by default on a new figure.
+        row : int, default 0
+        ax : Axes, optional
+
+        Returns
+        -------
+        Axes
         """
         from sointer.viz.plots.words import tokens
 
         return tokens(self, row, ax=ax)
 
     def to_html(self, path: str | PathLike[str] | None = None, *, max_rows: int = 200) -> str:
-        """A self-contained table of targets and the tokens selected for them, as HTML; written to `path` if given."""
+        """Return a self-contained HTML table of targets and the tokens selected for them.
+
+        Parameters
+        ----------
+        path : path, optional
+            A file to write it to.
+        max_rows : int, default 200
+
+        Returns
+        -------
+        str
+        """
         from sointer.viz.plots.notebook import html_sequences, page_of
 
         return page_of(html_sequences(self, max_rows), path)

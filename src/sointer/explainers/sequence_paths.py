@@ -36,11 +36,20 @@ class SequencePaths:
     An effect is how much less likely the value becomes, on average, when the token is replaced and all others stay. It
     is NaN where fewer tokens are selected. Parts need not add up to the total.
 
-    selected : (targets, k) positions, as in the explanation.
-    total : (targets, k) the effect.
-    direct : (targets, k) the effect if the replacement is seen only at the target's own position.
-    mediated : (targets, k) the effect if it is seen only at all other positions: it acts through their labels.
-    left, right : (targets, k) the same, only for positions before or after the target.
+    Attributes
+    ----------
+    sequences, sample, position, value, labels
+        As in the explanation.
+    selected
+        (targets, k) positions, as in the explanation.
+    total
+        (targets, k) the effect.
+    direct
+        (targets, k) the effect if the replacement is seen only at the target's own position.
+    mediated
+        (targets, k) the effect if it is seen only at all other positions: it acts through their labels.
+    left, right
+        (targets, k) the same, only for positions before or after the target.
     """
 
     sequences: list[Tokens]
@@ -65,7 +74,20 @@ class SequencePaths:
             return np.asarray(np.abs(self.mediated) > np.abs(self.direct))
 
     def through(self, i: int, place: int) -> int | None:
-        """The position whose label a mediated effect reaches the target through last; None where it is direct."""
+        """Find the position whose label a mediated effect reaches the target through last.
+
+        Parameters
+        ----------
+        i : int
+            Index of the target.
+        place : int
+            Which of its selected tokens.
+
+        Returns
+        -------
+        int or None
+            None where the effect is direct.
+        """
         if not self.is_mediated[i, place]:
             return None
         toward = 1 if abs(self.right[i, place]) > abs(self.left[i, place]) else -1
@@ -73,7 +95,12 @@ class SequencePaths:
         return min(max(int(self.position[i]) + toward, 0), n - 1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per target and selected token."""
+        """Return a table with one line per target and selected token.
+
+        Returns
+        -------
+        DataFrame
+        """
         pandas = require_extra("pandas", "pandas")
         i, place = np.nonzero(self.selected >= 0)
         at = self.selected[i, place]

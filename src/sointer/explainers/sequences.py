@@ -253,6 +253,10 @@ class SequenceExplainer(SequenceFrame):
         query : bool, default True
             With False, expected values are explained and the model is not queried.
 
+        Returns
+        -------
+        SequenceExplanation
+
         Raises
         ------
         InputError

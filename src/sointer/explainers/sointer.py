@@ -174,6 +174,13 @@ class SOInter(ShowsCouplings, Explainer):
         -------
         SOInter
             The fitted explainer.
+
+        Raises
+        ------
+        InputError
+            If X, targets or a setting does not fit.
+        BlackBoxError
+            If the model fails or returns something wrong.
         """
         # Saved explainers are loaded and used without what trains them.
         from sointer.explainers import fitting
@@ -324,6 +331,11 @@ class SOInter(ShowsCouplings, Explainer):
         Returns
         -------
         Localities
+
+        Raises
+        ------
+        InputError
+            If the explainer was not fitted on tables, or with preset="paper".
         """
         refuse_for_sequences(self, "localities")
         check_is_fitted(self, "interpreter_")
@@ -355,6 +367,11 @@ class SOInter(ShowsCouplings, Explainer):
             With "synthetic", features of the stored rows are drawn independently: `verify`, `paths` and `far` use
             combinations of values that may not occur. With "none", no rows are stored: `explain` works, `far` is never
             true, and `verify`, `paths` and `refine` are refused where they need values of other rows.
+
+        Raises
+        ------
+        InputError
+            If the directory contains other files, or rows is wrong.
         """
         from sointer.io.explainers import save
 

@@ -57,8 +57,15 @@ def as_rows(inputs: Any, explainer: Any) -> Any:
 class SOInterAttribution:
     """A fitted explainer with the interface of a captum attribution method; captum itself is not needed.
 
-    attribute = SOInterAttribution(explainer).attribute
-    captum.metrics.sensitivity_max(attribute, inputs, target=2)
+    Parameters
+    ----------
+    explainer : SOInter or baseline
+        Fitted.
+
+    Examples
+    --------
+    >>> attribute = SOInterAttribution(explainer).attribute  # doctest: +SKIP
+    >>> captum.metrics.sensitivity_max(attribute, inputs, target=2)  # doctest: +SKIP
     """
 
     def __init__(self, explainer: Explainer) -> None:
@@ -75,20 +82,30 @@ class SOInterAttribution:
         query: bool = True,
         selected_only: bool = False,
     ) -> Any:
-        """The effect of every entry of the inputs, as a tensor of their shape (in a tuple if they came in one).
+        """Return the effect of every entry of the inputs.
 
         Effects are signed, in the unit of the output (for images, log-odds). Where they are not available
         (preset="paper", baselines), scores are returned, which have no sign.
 
         Parameters
         ----------
-        target
-            the index or name of an output for all rows; for masks a pixel (row, column); or one of these per row, as a
-            list or a tensor.
-        k, predicted, query
-            as in `explain`.
-        selected_only
-            0 for what was not selected.
+        inputs : tensor, or tuple of one
+            The samples.
+        target : int, str, list or tensor, optional
+            The index or name of an output for all rows; for masks a pixel (row, column); or one of these per row.
+        k, predicted, query : as in `SOInter.explain`
+        selected_only : bool, default False
+            Whether what was not selected is 0.
+
+        Returns
+        -------
+        tensor
+            Of the inputs' shape; in a tuple if they came in one.
+
+        Raises
+        ------
+        InputError
+            If the inputs are not one tensor, or an argument does not fit.
         """
         single = inputs[0] if isinstance(inputs, tuple) else inputs
         if not isinstance(single, Tensor) or (isinstance(inputs, tuple) and len(inputs) != 1):
@@ -101,7 +118,12 @@ class SOInterAttribution:
         return (result,) if isinstance(inputs, tuple) else result
 
     def has_convergence_delta(self) -> bool:
-        """No: effects add up to what the explainer expects of the model, not to what the model returns."""
+        """Say no: effects add up to what the explainer expects of the model, not to what the model returns.
+
+        Returns
+        -------
+        bool
+        """
         return False
 
     def _target(self, target: Any) -> Any:
@@ -123,12 +145,27 @@ def _float_like(inputs: Tensor) -> torch.dtype:
 def explain_func(
     explainer: Explainer, *, k: int | None = None, query: bool = True, selected_only: bool = False
 ) -> Callable[..., NDArray[np.float32]]:
-    """A function `(model, inputs, targets, **kwargs) -> attributions` in the shape of the inputs, as Quantus calls it.
+    """Make a function `(model, inputs, targets, **kwargs) -> attributions`, as Quantus calls it.
 
     Attributions are the signed effects, or the scores where effects are not available. The explainer's own model is
     explained; the model that Quantus passes, and its settings for other methods, are ignored, so metrics that change
-    the model's weights are not meaningful. `targets` are outputs, one for each input. With query=False, expected values
-    are explained and the model is not queried.
+    the model's weights are not meaningful.
+
+    Parameters
+    ----------
+    explainer : SOInter or baseline
+        Fitted.
+    k : int, optional
+        As in `SOInter.explain`.
+    query : bool, default True
+        With False, expected values are explained and the model is not queried.
+    selected_only : bool, default False
+        Whether what was not selected is 0.
+
+    Returns
+    -------
+    function
+        Its `targets` are outputs, one for each input; it returns an array of the inputs' shape.
     """
     refuse_for_sequences(explainer, "Quantus")
 

@@ -45,6 +45,11 @@ def save_pretrained(explainer: SOInter, folder: str | os.PathLike[str], *, rows:
     -------
     Path
         The folder.
+
+    Raises
+    ------
+    InputError
+        If the explainer is not a fitted SOInter, or the folder contains other files.
     """
     refuse_for_sequences(explainer, "the hub")
     if not isinstance(explainer, SOInter):
@@ -114,10 +119,12 @@ def from_pretrained(
     ----------
     name : str or path
         A folder, if one of that name exists; otherwise a repository such as "me/why-loans".
-    black_box, removal, splitter : optional
+    black_box : optional
         As in `sointer.load`.
     revision, token, cache_dir : optional
         As in `huggingface_hub.snapshot_download`. Name a commit to get the same explainer every time.
+    removal, splitter : optional
+        As in `sointer.load`.
 
     Returns
     -------

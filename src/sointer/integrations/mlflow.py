@@ -42,8 +42,27 @@ def save_model(
     """Write a fitted explainer as an MLflow model into a new directory; the black box is never stored.
 
     It loads with `mlflow.pyfunc.load_model`, and its `predict` returns the table of `explanation.to_frame()`. **By
-    default it contains up to 2,000 rows of the training data**, and so does the store that it is logged to. `predict`
-    does not need them: `rows="none"` leaves them out (see `SOInter.save`).
+    default it contains up to 2,000 rows of the training data**, and so does the store that it is logged to.
+
+    Parameters
+    ----------
+    explainer : SOInter
+        Fitted.
+    path : path
+        A directory that does not exist yet.
+    mlflow_model : mlflow.models.Model, optional
+        The description to complete; default: a new one.
+    pip_requirements : list of str, optional
+        Default: those of sointer.
+    metadata : dict, optional
+        Stored with the model.
+    rows : {"keep", "synthetic", "none"}, default "keep"
+        As in `SOInter.save`. `predict` does not need rows: "none" leaves them out.
+
+    Raises
+    ------
+    InputError
+        If the explainer is not a fitted SOInter, or the directory exists.
     """
     require_extra("mlflow", "mlflow")
     from mlflow import pyfunc
@@ -66,9 +85,21 @@ def save_model(
 
 
 def log_model(explainer: SOInter, name: str = FOLDER, **options: Any) -> Any:
-    """Log a fitted explainer to the active run, or to a new one; options are those of `save_model` and of MLflow.
+    """Log a fitted explainer to the active run, or to a new one.
 
-    `registered_model_name=` registers it too. Returns MLflow's ModelInfo; its `model_uri` loads it.
+    Parameters
+    ----------
+    explainer : SOInter
+        Fitted.
+    name : str, optional
+        Name of the model in its run.
+    **options
+        Those of `save_model` and of MLflow; `registered_model_name=` registers it too.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+        Its `model_uri` loads it.
     """
     require_extra("mlflow", "mlflow")
     import mlflow
@@ -81,7 +112,25 @@ def log_model(explainer: SOInter, name: str = FOLDER, **options: Any) -> Any:
 
 
 def load_model(model_uri: str, black_box: Any = None, *, removal: Any = None) -> SOInter:
-    """The explainer itself, from a path or any address that MLflow knows; `black_box` as in `sointer.load`."""
+    """Load the explainer itself.
+
+    Parameters
+    ----------
+    model_uri : str
+        A path or any address that MLflow knows.
+    black_box, removal : optional
+        As in `sointer.load`.
+
+    Returns
+    -------
+    SOInter
+        Fitted.
+
+    Raises
+    ------
+    LoadError
+        If there is no complete explainer.
+    """
     require_extra("mlflow", "mlflow")
     from mlflow.artifacts import download_artifacts
 

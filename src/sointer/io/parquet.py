@@ -54,12 +54,32 @@ def parquet_source(paths: Sequence[Path], name: str) -> RowSource:
 def write_sparse_parquet(
     matrix: Any, path: str | Path, *, feature_names: Sequence[str] | None = None, n_features: int | None = None
 ) -> Path:
-    """Write sparse rows to a Parquet file that `stream_explain` and `read_chunks` read; returns its path.
+    """Write sparse rows to a Parquet file that `stream_explain` and `read_chunks` read.
 
-    `matrix` is a scipy matrix or, for data larger than memory, an iterable of them, stacked vertically. Each row
-    becomes two lists: `indices` (of the non-zero features) and `values`. Other programs can write such files too. The
-    names of the features, or at least their number, are in the file's metadata as `sointer.feature_names` (JSON) and
-    `sointer.n_features`.
+    Each row becomes two lists: `indices` (of the non-zero features) and `values`. Other programs can write such files
+    too. The names of the features, or at least their number, are in the file's metadata as `sointer.feature_names`
+    (JSON) and `sointer.n_features`.
+
+    Parameters
+    ----------
+    matrix : scipy sparse matrix, or iterable of them
+        Several, for data larger than memory, are stacked vertically.
+    path : path
+        The file.
+    feature_names : sequence of str, optional
+        One per feature.
+    n_features : int, optional
+        Their number; default: that of the matrix.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, or matrices or names do not fit together.
     """
     pyarrow, parquet = require_extra("pyarrow", "parquet"), require_extra("pyarrow.parquet", "parquet")
     parts: Iterable[Any] = [matrix] if containers.is_sparse(matrix) else matrix

@@ -56,12 +56,15 @@ class StreamResult:
     """What was written, and how fast."""
 
     path: Path
+    """The file written."""
     n_rows: int
     """Rows explained, each for every target."""
     n_records: int
+    """Records written."""
     n_queries: int
     """Rows sent to the model meanwhile."""
     seconds: float
+    """Time that it took."""
     fidelity: float | None = None
     """Fidelity: how often the model predicts the same from the selected features alone, over the rows verified."""
     n_without: int = 0
@@ -112,11 +115,12 @@ def stream_explain(
         The file to write; one of that name is replaced. A `TextWriter` writes CSV or JSON lines instead.
     target : int, str, list or "all"
         An output's name or number, a list of them (each is explained for every row), or "all".
-    k, query, refine : as in `SOInter.explain`
-        The explainer's model, if it has one, is queried once per row unless `predicted` is given or query=False.
+    k : as in `SOInter.explain`
     predicted : function, table or path, optional
         The model's predictions: a function from rows to outputs, such as `model.predict`, called on every chunk; or all
         outputs, as a table or the path to one.
+    query, refine : as in `SOInter.explain`
+        The explainer's model, if it has one, is queried once per row unless `predicted` is given or query=False.
     chunk_rows : int, optional
         Rows read at a time; default about 128 MB of them.
     text_column : str, optional

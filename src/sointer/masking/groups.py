@@ -265,7 +265,17 @@ class Patches:
         check_positive_int(self.size, "size of Patches")
 
     def cut(self, image: ImageShape) -> PatchGroups:
-        """The patches of images of this shape."""
+        """Divide images of a shape.
+
+        Parameters
+        ----------
+        image : ImageShape
+
+        Returns
+        -------
+        PatchGroups
+            The patches, as groups of pixels.
+        """
         n_across = -(-image.width // self.size)
         n_down = -(-image.height // self.size)
         row, column = np.divmod(np.arange(image.n_pixels), image.width)

@@ -52,9 +52,17 @@ class Superpixels:
             )
 
     def segment(self, image: npt.NDArray[np.float64]) -> Labels:
-        """The superpixel of every pixel of one image (channels, height, width) with values in [0, 1], from 0 up.
+        """Find the superpixels of one image.
 
-        They are numbered in the order of their first pixel: (height x width,).
+        Parameters
+        ----------
+        image : array (channels, height, width)
+            Values in [0, 1].
+
+        Returns
+        -------
+        array (height x width,)
+            The superpixel of every pixel, numbered from 0 in the order of their first pixel.
         """
         slic = require_extra("skimage.segmentation", "images").slic
         if len(image) == 1:

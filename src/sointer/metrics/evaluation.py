@@ -337,6 +337,7 @@ def evaluate_sequences(
     k : int or "auto", optional
         Number of tokens selected; default: the explainer's own.
     random_state : int, default 0
+        Draws sequences and replacements.
 
     Returns
     -------
@@ -346,6 +347,10 @@ def evaluate_sequences(
     ------
     InputError
         If the explainer has no model.
+
+    Examples
+    --------
+    >>> evaluate_sequences(explainer, sequences_not_used_in_fit).fidelity  # doctest: +SKIP
     """
     if explainer.black_box_ is None:
         raise InputError("evaluate: there is no model to query; load the explainer with its black box.")

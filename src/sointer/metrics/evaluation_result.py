@@ -18,11 +18,20 @@ FIT = "fit         rows sent to the model and seconds, before the first explanat
 
 
 class MeanInterval(NamedTuple):
-    """A mean and the bounds of its confidence interval."""
+    """A mean and the bounds of its confidence interval.
+
+    Examples
+    --------
+    >>> from sointer.metrics import MeanInterval, mean_interval
+    >>> isinstance(mean_interval([0.9, 1.0, 0.8]), MeanInterval)
+    True
+    """
 
     mean: float
     low: float
+    """The lower bound."""
     high: float
+    """The upper bound."""
 
 
 def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> MeanInterval:
@@ -63,9 +72,18 @@ def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> MeanInterv
 
 @dataclass(frozen=True)
 class MethodScore:
-    """How one method did on all cases (a case is a row and an output)."""
+    """How one method did on all cases (a case is a row and an output).
+
+    Examples
+    --------
+    >>> from sointer.metrics import MethodScore, mean_interval
+    >>> score = MethodScore("Random", mean_interval([0.5, 1.0]), 0.5, 0.7, 0.2, 3.0, queries_per_row=0, ms_per_row=1)
+    >>> score.fidelity.mean
+    0.75
+    """
 
     name: str
+    """Name of the method."""
     fidelity: MeanInterval
     """Mean share of draws in which the model predicts the same on the selected features alone, over rows."""
     sufficient: float
@@ -78,8 +96,11 @@ class MethodScore:
     size: float
     """The smallest number of its best features that the model confirms, on average."""
     queries_per_row: float
+    """Queries that explaining a row takes."""
     ms_per_row: float
+    """Milliseconds that explaining a row takes."""
     n_fit_queries: int = 0
+    """Queries of fit."""
     fit_seconds: float = 0.0
     """NaN for the explainer itself, which was fitted before."""
     keep: list[float] = field(default_factory=list)
@@ -96,29 +117,55 @@ class MethodScore:
 
 @dataclass(frozen=True)
 class TargetScore:
-    """How the explainer did on one output."""
+    """How the explainer did on one output.
+
+    Examples
+    --------
+    >>> from sointer.metrics import TargetScore
+    >>> TargetScore("rain", n_questions=20, fidelity=0.95).fidelity
+    0.95
+    """
 
     target: str
+    """Name of the output."""
     n_questions: int
+    """Number of rows explained."""
     fidelity: float
+    """Mean over these rows."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A comparison on `n_rows` rows; the explainer itself comes first."""
+    """A comparison of methods, as `evaluate` returns it.
+
+    Examples
+    --------
+    >>> from sointer.metrics import Evaluation, MethodScore, TargetScore, mean_interval
+    >>> score = MethodScore("Random", mean_interval([0.5, 1.0]), 0.5, 0.7, 0.2, 3.0, queries_per_row=0, ms_per_row=1)
+    >>> targets = [TargetScore("rain", n_questions=2, fidelity=0.75)]
+    >>> found = Evaluation([score], targets, 2, 2, 3, 3.0, [3], "marginal", "zero", 40)
+    >>> found.fidelity, found.to_json()["targets"]
+    (0.75, [{'target': 'rain', 'n_questions': 2, 'fidelity': 0.75}])
+    """
 
     methods: list[MethodScore]
+    """The explainer first."""
     targets: list[TargetScore]
     """Worst first."""
     n_rows: int
+    """Rows explained."""
     n_questions: int
+    """Cases: pairs of a row and an output."""
     k: int | Literal["auto"]
+    """Number of features selected."""
     n_kept: float
     """How many features are kept in a case, on average; k, or, for "auto", as many as the explainer selects."""
     ks: list[int]
     """The sizes of keep and delete; of images, of insert, delete and J, in pixels."""
     removal: str
+    """The removal used, as in fit."""
     other_removal: str
+    """The removal of `fidelity_otherwise`."""
     n_queries: int
     """Rows sent to the model by the whole comparison."""
 
@@ -128,13 +175,24 @@ class Evaluation:
         return self.methods[0].fidelity.mean
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain values; what could not be measured is None."""
+        """Return everything as plain values.
+
+        Returns
+        -------
+        dict
+            None where something could not be measured.
+        """
         content = asdict(self)
         content["methods"] = [{**asdict(method), "fidelity": method.fidelity._asdict()} for method in self.methods]
         return as_finite(content)  # type: ignore[no-any-return]
 
     def table(self) -> str:
-        """The comparison as text, with a line of explanation for every column."""
+        """Return the comparison as text, with a line of explanation for every column.
+
+        Returns
+        -------
+        str
+        """
         header = ["", "fidelity", "±", "sufficient", f"if {self.other_removal}", "stability", "size", "queries", "ms"]
         rows = [_cells(method) for method in self.methods]
         own = f"as many features kept as {self.methods[0].name} selects ({self.n_kept:.1f} on average)"
@@ -203,9 +261,17 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TokenScore:
-    """How one method did on all labels."""
+    """How one method did on all labels.
+
+    Examples
+    --------
+    >>> from sointer.metrics import TokenScore
+    >>> TokenScore("NearestTokens", keep=0.9, delete=0.4).keep
+    0.9
+    """
 
     name: str
+    """Name of the method."""
     keep: float
     """Share of draws in which the label stays when all but the selected tokens are replaced."""
     delete: float
@@ -214,14 +280,27 @@ class TokenScore:
 
 @dataclass(frozen=True)
 class SequenceEvaluation:
-    """A comparison on some sequences; the explainer itself comes first, and the others select as many tokens."""
+    """A comparison on some sequences; the explainer itself comes first, and the others select as many tokens.
+
+    Examples
+    --------
+    >>> from sointer.metrics import SequenceEvaluation, TokenScore
+    >>> scores = [TokenScore("SequenceExplainer", 0.9, 0.8), TokenScore("Random", 0.5, 0.2)]
+    >>> found = SequenceEvaluation(scores, n_sequences=10, n_labels=80, n_selected=2.5, n_queries=4800)
+    >>> found.fidelity
+    0.9
+    """
 
     methods: list[TokenScore]
+    """The explainer first."""
     n_sequences: int
+    """Sequences explained."""
     n_labels: int
+    """Their labels."""
     n_selected: float
     """Tokens selected for a label, on average."""
     n_queries: int
+    """Sequences sent to the model by the whole comparison."""
 
     @property
     def fidelity(self) -> float:
@@ -229,11 +308,21 @@ class SequenceEvaluation:
         return self.methods[0].keep
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return everything as plain values.
+
+        Returns
+        -------
+        dict
+        """
         return {**asdict(self), "fidelity": self.fidelity}
 
     def table(self) -> str:
-        """The comparison as text, with a line of explanation for every column."""
+        """Return the comparison as text, with a line of explanation for every column.
+
+        Returns
+        -------
+        str
+        """
         rows = [[one.name, f"{one.keep:.3f}", f"{one.delete:.3f}"] for one in self.methods]
         lines = [
             f"{self.n_sequences} sequences, {self.n_labels} labels, {self.n_selected:.1f} tokens selected on average",

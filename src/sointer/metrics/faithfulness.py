@@ -24,7 +24,14 @@ Average: TypeAlias = Literal["macro", "micro", "example"]
 
 
 class PostHocF1(NamedTuple):
-    """Three comparisons of the truth, the predictions, and the predictions on selected features alone."""
+    """Three comparisons of the truth, the predictions, and the predictions on selected features alone.
+
+    Examples
+    --------
+    >>> from sointer.metrics import PostHocF1
+    >>> PostHocF1(plain=0.9, post_hoc=0.8, relative_post_hoc=0.85).post_hoc
+    0.8
+    """
 
     plain: float
     """The truth against the predictions; how good the model is."""
@@ -197,9 +204,19 @@ class KeepAndDelete:
     A ranking that keeps predictions may miss what would flip them, and vice versa. The shares of single samples are
     means over draws. The same draws are used for both measures, all sizes and, with the same random_state, all
     explanations of the same samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.metrics import KeepAndDelete
+    >>> keep, delete = np.array([[0.5, 1.0], [1.0, 1.0]]), np.array([[0.0, 0.5], [0.5, 1.0]])
+    >>> found = KeepAndDelete((1, 2), keep, delete, n_draws=2, n_queries=16)
+    >>> found.keep.tolist(), found.delete.tolist()
+    ([0.75, 1.0], [0.25, 0.75])
     """
 
     ks: tuple[int, ...]
+    """The sizes, smallest first."""
     keep_rows: NDArray[np.float64]
     """(samples, ks) share of draws in which the prediction stayed when all but the best k units were removed."""
     delete_rows: NDArray[np.float64]
@@ -207,6 +224,7 @@ class KeepAndDelete:
     n_draws: int | None
     """Draws per sample, k and measure; None where removal is not random."""
     n_queries: int
+    """Samples sent to the model."""
 
     @property
     def keep(self) -> NDArray[np.float64]:
@@ -219,7 +237,13 @@ class KeepAndDelete:
         return np.asarray(self.delete_rows.mean(axis=0))
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per k: k, keep, delete."""
+        """Return a table with one line per k.
+
+        Returns
+        -------
+        DataFrame
+            Columns k, keep, delete.
+        """
         pandas = require_extra("pandas", "pandas")
         frame: pd.DataFrame = pandas.DataFrame({"k": list(self.ks), "keep": self.keep, "delete": self.delete})
         return frame

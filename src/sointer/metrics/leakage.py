@@ -28,7 +28,14 @@ SURE = 0.2  # less of the way from chance to certainty is a guess: below 0.6 whe
 
 
 class Reading(NamedTuple):
-    """How well the target's value was predicted on the explained rows, each of its values counting the same."""
+    """How well the target's value was predicted on the explained rows, each of its values counting the same.
+
+    Examples
+    --------
+    >>> from sointer.metrics import Reading
+    >>> Reading(accuracy=0.5, log_loss=1.0)  # a guess of one of two values
+    Reading(accuracy=0.5, log_loss=1.0)
+    """
 
     accuracy: float
     """Share of rows predicted correctly, averaged over the values of the target; unsure ones count as guesses."""
@@ -38,7 +45,17 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Leakage:
-    """What can be predicted from the selected values, from the mask's shape, and from both; see `leakage`."""
+    """What can be predicted from the selected values, from the mask's shape, and from both; see `leakage`.
+
+    Examples
+    --------
+    >>> from sointer.metrics import Leakage, MeanInterval, Reading
+    >>> guess, right = Reading(0.5, 1.0), Reading(1.0, 0.0)
+    >>> carried, leaked = MeanInterval(0.0, -0.1, 0.1), MeanInterval(0.5, 0.4, 0.6)
+    >>> found = Leakage(guess, right, right, right, 0.5, carried, leaked, tolerance=0.1, n_rows=100, n_queries=0)
+    >>> found.verdict
+    'leaked'
+    """
 
     evaluator: Reading
     """From the selected values, by a network whose masks were drawn without regard to the row (EVAL-X)."""
@@ -55,7 +72,9 @@ class Leakage:
     leaked: MeanInterval
     """How far the better of joint and shape is above the evaluator, with its 95 % interval."""
     tolerance: float
+    """The smallest difference of accuracies that counts."""
     n_rows: int
+    """Held-out rows."""
     n_queries: int
     """Rows that this check sent to the model."""
 

@@ -30,9 +30,18 @@ from sointer.metrics.swaps import SwapScores, swap_scores
 
 @dataclass(frozen=True, eq=False)
 class NoiseStability:
-    """Overlap of the k best pixels with and without noise."""
+    """Overlap of the k best pixels with and without noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.metrics import NoiseStability
+    >>> NoiseStability(10, np.array([0.8, np.nan, 0.6]), chance=0.1, label_changed=0.2).overlap
+    0.7
+    """
 
     k: int
+    """Number of pixels compared."""
     overlap_rows: NDArray[np.float64]
     """(samples,) share of the k best pixels that stay among them, averaged over draws; NaN where no draw counts."""
     chance: float
@@ -174,10 +183,13 @@ def transfer_scores(
 
     Parameters
     ----------
-    models : other models by name
-    values : (n,) labels that the explained model predicts for the targets
-        Samples for which another model predicts another label are left out of its scores; `other_value` is their share.
-    X, targets, scores, pool, ks, fills, n_pairs, batch_size, random_state : see `swap_scores`
+    models : dict of str to function
+        Other models by name.
+    X, targets, scores, pool : as in `swap_scores`
+    values : array (n,)
+        Labels that the explained model predicts for the targets. Samples for which another model predicts another label
+        are left out of its scores; `other_value` is their share.
+    ks, fills, n_pairs, batch_size, random_state : as in `swap_scores`
 
     Returns
     -------
@@ -214,14 +226,24 @@ def transfer_scores(
 
 @dataclass(frozen=True, eq=False)
 class PersuasionCredit:
-    """Fidelity of explanations of the predicted label, and success of explanations of another one, per size k."""
+    """Fidelity of explanations of the predicted label, and success of explanations of another one, per size k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.metrics import PersuasionCredit
+    >>> PersuasionCredit((5,), fidelity=np.array([0.75]), persuaded=np.array([0.5]), n_queries=8).credit.tolist()
+    [0.25]
+    """
 
     ks: tuple[int, ...]
+    """The sizes, smallest first."""
     fidelity: NDArray[np.float64]
     """(ks,) share of samples that keep their label on the pixels selected for it."""
     persuaded: NDArray[np.float64]
     """(ks,) share of samples that get the other label on the pixels selected for that."""
     n_queries: int
+    """Images sent to the model."""
 
     @property
     def credit(self) -> NDArray[np.float64]:
@@ -253,13 +275,18 @@ def persuasion_credit(
 
     Parameters
     ----------
-    model, X, targets, ks, batch_size, random_state : see `swap_scores`
-    scores : of explanations of what the model predicts
-    opposite_scores : of explanations of the same targets, with another label given as the prediction
-    opposite_values : (n,) the labels that were given, optional
-        By default any label but the predicted one counts as success.
-    fill : what replaces pixels that are not selected; the one used in fitting is the strictest
-    mean_image : see `fill_masked`
+    model, X, targets : as in `swap_scores`
+    scores : array
+        Of explanations of what the model predicts.
+    opposite_scores : array
+        Of explanations of the same targets, with another label given as the prediction.
+    opposite_values : array (n,), optional
+        The labels that were given. By default any label but the predicted one counts as success.
+    ks : as in `swap_scores`
+    fill : str, default "black"
+        What replaces pixels that are not selected; the one used in fitting is the strictest.
+    mean_image : as in `fill_masked`
+    batch_size, random_state : as in `swap_scores`
 
     Returns
     -------

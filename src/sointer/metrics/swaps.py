@@ -53,9 +53,19 @@ class SwapScores:
     """Insert, delete and J at several sizes k; all are shares of samples for which another label was found.
 
     Rows are those samples, in their order; shares of one sample are means over its pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sointer.metrics import SwapScores
+    >>> half, none, both = np.array([[0.5]]), np.array([[0.0]]), {"black": np.array([[1.0]])}
+    >>> scores = SwapScores((5,), half, none, both, {"black": half}, np.array([True]), 0.0, 0.0, n_queries=4)
+    >>> scores.rows()
+    [{'k': 5, 'insert': 0.5, 'delete': 0.0, 'own_black': 1.0, 'foreign_black': 0.5, 'j_black': 0.5}]
     """
 
     ks: tuple[int, ...]
+    """The sizes, smallest first."""
     insert_rows: Rows
     """(samples, ks) the target gets x's label when x's selected pixels are put into z."""
     delete_rows: Rows
@@ -71,6 +81,7 @@ class SwapScores:
     other_value: float
     """Share of all samples for which this model predicts another label than the one explained; they are left out."""
     n_queries: int
+    """Images sent to the model."""
 
     @property
     def insert(self) -> Rows:
@@ -95,7 +106,13 @@ class SwapScores:
         return float((self.insert.mean() + self.delete.mean()) / 2)
 
     def rows(self) -> list[dict[str, float]]:
-        """One dictionary per k: k, insert, delete, and own, foreign and j of every fill."""
+        """Return the scores of every k as plain values.
+
+        Returns
+        -------
+        list of dict
+            One per k: k, insert, delete, and own, foreign and j of every fill.
+        """
         table = {"k": np.array(self.ks), "insert": self.insert, "delete": self.delete}
         for fill, j in self.j.items():
             own, foreign = (side[fill].mean(axis=0) for side in (self.own_rows, self.foreign_rows))
@@ -103,7 +120,12 @@ class SwapScores:
         return [{name: column[place].item() for name, column in table.items()} for place in range(len(self.ks))]
 
     def to_frame(self) -> pd.DataFrame:
-        """`rows` as a DataFrame."""
+        """Return `rows` as a table.
+
+        Returns
+        -------
+        DataFrame
+        """
         frame: pd.DataFrame = require_extra("pandas", "pandas").DataFrame(self.rows())
         return frame
 

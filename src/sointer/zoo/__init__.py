@@ -1,19 +1,17 @@
 """Problems with known truth, data sets, and models to explain."""
 
+from sointer.zoo.digits import SEGMENTS, SevenSegmentDigits, load_seven_segment_digits
 from sointer.zoo.files import MultiLabelData, SegmentationData
 from sointer.zoo.image_models import UNet
 from sointer.zoo.image_value import ImageDeepValueNetwork
 from sointer.zoo.instancewise import INSTANCEWISE_PROBLEMS, switching, syn, syn_model
 from sointer.zoo.loaders import (
-    SEGMENTS,
-    SevenSegmentDigits,
     load_bibtex,
     load_emotions,
     load_enron,
     load_imdb,
     load_ohsumed,
     load_scene,
-    load_seven_segment_digits,
     load_weizmann_horses,
 )
 from sointer.zoo.model_base import fit_or_load

@@ -44,12 +44,15 @@ class MultiLabelData:
     """Documents, songs or photographs as rows of features, each with any number of labels."""
 
     name: str
+    """Name of the data set."""
     X: CsrMatrix = field(repr=False)
     """One row per sample, one column per feature."""
     Y: ByteArray = field(repr=False)
     """One row per sample, one column per label; 1 where the sample has the label."""
     feature_names: tuple[str, ...] = field(repr=False)
+    """One per column of X."""
     label_names: tuple[str, ...] = field(repr=False)
+    """One per column of Y."""
     split: StringArray = field(repr=False)
     """"train" or "test" for each row."""
     split_is_official: bool
@@ -57,6 +60,7 @@ class MultiLabelData:
     source: str
     """The files that were read."""
     citation: str = field(repr=False)
+    """What to cite."""
     label_descriptions: tuple[str, ...] | None = field(default=None, repr=False)
     """What each label means, where its name is a code."""
 
@@ -71,7 +75,18 @@ class MultiLabelData:
         return self.part("test")
 
     def part(self, *names: str) -> DataPart:
-        """The rows of one part of the split, or of several together."""
+        """Take the rows of one part of the split, or of several together.
+
+        Parameters
+        ----------
+        *names : str
+            "train" or "test".
+
+        Returns
+        -------
+        DataPart
+            X and Y.
+        """
         rows = rows_of(self.split, names)
         return DataPart(self.X[rows], self.Y[rows])
 
@@ -86,6 +101,7 @@ class SegmentationData:
     """Colour images, and for each of their pixels whether it belongs to the object."""
 
     name: str
+    """Name of the data set."""
     images: ByteArray = field(repr=False)
     """Shape (images, 3, height, width); red, green, blue from 0 to 255."""
     masks: ByteArray = field(repr=False)
@@ -93,9 +109,11 @@ class SegmentationData:
     split: StringArray = field(repr=False)
     """"train", "val" or "test" for each image."""
     file_names: tuple[str, ...] = field(repr=False)
+    """One per image."""
     source: str
     """The file that was read."""
     citation: str = field(repr=False)
+    """What to cite."""
 
     @property
     def train(self) -> Images:
@@ -113,7 +131,18 @@ class SegmentationData:
         return self.part("test")
 
     def part(self, *names: str) -> Images:
-        """The images of one part of the split, or of several: `part("train", "val")`."""
+        """Take the images of one part of the split, or of several: `part("train", "val")`.
+
+        Parameters
+        ----------
+        *names : str
+            "train", "val" or "test".
+
+        Returns
+        -------
+        Images
+            Images and masks.
+        """
         rows = rows_of(self.split, names)
         return Images(self.images[rows], self.masks[rows])
 

@@ -19,13 +19,12 @@ from sointer.zoo.problem import (
     BoolArray,
     FloatArray,
     Problem,
-    Sampler,
     correlated,
     product,
     require_features,
-    standard_normal,
     total,
 )
+from sointer.zoo.samplers import Sampler, standard_normal
 
 Score: TypeAlias = Callable[[FloatArray], FloatArray]
 """From the features (rows, features) to one number per row."""
@@ -169,6 +168,15 @@ def syn(number: int, n_features: int = 11, output_kind: OutputKind = "probabilit
     output_kind : "probability" or "binary"
         What the model returns.
 
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If there is no such number.
+
     Examples
     --------
     >>> problem = syn(4)
@@ -191,6 +199,10 @@ def syn_model(n_features: int = 11, output_kind: OutputKind = "probability") -> 
         At least 11.
     output_kind : "probability" or "binary"
         What the model returns.
+
+    Returns
+    -------
+    Problem
     """
     outputs = [*_SYN, *_SWITCHES["axis"][1], *map(_syn_output, (4, 5, 6))]
     return regional_problem("syn_model", n_features, outputs, output_kind)
@@ -225,6 +237,15 @@ def switching(
         What the model returns.
     hidden : bool
         Leave the conditions of the switch out of the outputs.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If there is no such switch.
     """
     if switch not in _SWITCHES:
         raise ValueError(f"switch must be one of {', '.join(map(repr, _SWITCHES))}, got {switch!r}")

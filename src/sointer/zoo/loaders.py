@@ -1,22 +1,19 @@
-"""Loaders of public data sets, a local copy if there is one, else the public files; and digits of seven segments."""
+"""Loaders of public data sets, a local copy if there is one, else the public files."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from sointer.errors import InputError, LoadError, SointerWarning, warn_caller
 from sointer.zoo.files import (
@@ -56,6 +53,15 @@ def load_bibtex(data_home: PathLike | None = None, *, download: bool = True) -> 
         A directory with the files; by default $SOINTER_DATA, then the cache.
     download : bool
         Whether to download files that are not there.
+
+    Returns
+    -------
+    MultiLabelData
+
+    Raises
+    ------
+    LoadError
+        If the files are missing or damaged.
     """
     return load_multilabel(read_source("bibtex"), data_home, download)
 
@@ -68,6 +74,10 @@ def load_enron(data_home: PathLike | None = None, *, download: bool = True) -> M
     Parameters
     ----------
     data_home, download : as for `load_bibtex`
+
+    Returns
+    -------
+    MultiLabelData
     """
     return load_multilabel(read_source("enron"), data_home, download)
 
@@ -78,6 +88,10 @@ def load_imdb(data_home: PathLike | None = None, *, download: bool = True) -> Mu
     Parameters
     ----------
     data_home, download : as for `load_bibtex`
+
+    Returns
+    -------
+    MultiLabelData
     """
     return load_multilabel(read_source("imdb"), data_home, download)
 
@@ -90,6 +104,10 @@ def load_ohsumed(data_home: PathLike | None = None, *, download: bool = True) ->
     Parameters
     ----------
     data_home, download : as for `load_bibtex`
+
+    Returns
+    -------
+    MultiLabelData
     """
     return load_multilabel(read_source("ohsumed"), data_home, download)
 
@@ -100,6 +118,10 @@ def load_emotions(data_home: PathLike | None = None, *, download: bool = True) -
     Parameters
     ----------
     data_home, download : as for `load_bibtex`
+
+    Returns
+    -------
+    MultiLabelData
     """
     return load_multilabel(read_source("emotions"), data_home, download)
 
@@ -110,6 +132,10 @@ def load_scene(data_home: PathLike | None = None, *, download: bool = True) -> M
     Parameters
     ----------
     data_home, download : as for `load_bibtex`
+
+    Returns
+    -------
+    MultiLabelData
     """
     return load_multilabel(read_source("scene"), data_home, download)
 
@@ -236,9 +262,21 @@ def load_weizmann_horses(
 
     Parameters
     ----------
-    data_home, download : as for `load_bibtex`
-    size : int
+    data_home : as in `load_bibtex`
+    size : int, default 32
         Height and width, 32 or 128.
+    download : as in `load_bibtex`
+
+    Returns
+    -------
+    SegmentationData
+
+    Raises
+    ------
+    InputError
+        If there is no such size.
+    LoadError
+        If the files are missing or damaged.
     """
     if size not in NPZ_SHA256:
         raise InputError(f"size must be 32 or 128, got {size!r}")
@@ -311,79 +349,4 @@ def _checked(
         file_names=file_names,
         source=str(path),
         citation=described("weizmann_horses")["citation"],
-    )
-
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-
-SEGMENT_NAMES: tuple[str, ...] = (
-    "a (top)",
-    "b (upper right)",
-    "c (lower right)",
-    "d (bottom)",
-    "e (lower left)",
-    "f (upper left)",
-    "g (middle)",
-)
-
-_LIT_SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")
-
-SEGMENTS: IntArray = np.array([[int(name in lit) for name in "abcdefg"] for lit in _LIT_SEGMENTS], dtype=np.int64)
-"""One row per digit, one column per segment a to g: 1 where the segment is lit."""
-SEGMENTS.setflags(write=False)
-
-
-@dataclass(frozen=True, eq=False)
-class SevenSegmentDigits:
-    """Images as rows of pixels, their segments as rows of seven 0/1 labels, and the digits behind both."""
-
-    X_train: FloatArray = field(repr=False)
-    X_test: FloatArray = field(repr=False)
-    Y_train: IntArray = field(repr=False)
-    Y_test: IntArray = field(repr=False)
-    digits_train: IntArray = field(repr=False)
-    digits_test: IntArray = field(repr=False)
-    output_names: tuple[str, ...]
-    feature_names: tuple[str, ...] = field(repr=False)
-    image_shape: tuple[int, int]
-
-
-def load_seven_segment_digits(random_state: int = 0, test_size: float = 0.25) -> SevenSegmentDigits:
-    """The 8 by 8 digits that come with scikit-learn (pixels 0 to 16), with segments a to g as outputs.
-
-    Only 10 of the 128 patterns of segments are valid, so the outputs are correlated. The split keeps the share of every
-    digit; nothing is downloaded.
-
-    Parameters
-    ----------
-    random_state : int
-        Seed of the split.
-    test_size : float
-        Share of the test images.
-
-    Examples
-    --------
-    >>> from sointer.zoo import load_seven_segment_digits
-    >>> data = load_seven_segment_digits()
-    >>> data.X_train.shape, data.Y_test.shape, data.output_names[0]
-    ((1347, 64), (450, 7), 'a (top)')
-    """
-    images, labels = load_digits(return_X_y=True)
-    X = np.asarray(images, dtype=np.float64)
-    digits = np.asarray(labels, dtype=np.int64)
-    train, test = train_test_split(
-        np.arange(len(digits)), test_size=test_size, stratify=digits, random_state=random_state
-    )
-    n_rows, n_columns = image_shape = (8, 8)
-    return SevenSegmentDigits(
-        X_train=X[train],
-        X_test=X[test],
-        Y_train=SEGMENTS[digits[train]],
-        Y_test=SEGMENTS[digits[test]],
-        digits_train=digits[train],
-        digits_test=digits[test],
-        output_names=SEGMENT_NAMES,
-        feature_names=tuple(f"row {row}, col {col}" for row in range(n_rows) for col in range(n_columns)),
-        image_shape=image_shape,
     )

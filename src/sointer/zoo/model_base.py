@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from sointer._support import containers
 from sointer._support.progress import History
 from sointer._support.validation import check_number, check_positive_int, check_random_state, is_integer
 from sointer.errors import InputError, LoadError
@@ -61,7 +62,12 @@ class TrainedModel(BaseEstimator):
         return self
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a directory (JSON and safetensors), completely or not at all."""
+        """Write the fitted model to a directory (JSON and safetensors), completely or not at all.
+
+        Parameters
+        ----------
+        directory : path
+        """
         check_is_fitted(self)
         metadata = {
             "model": type(self).__name__,
@@ -73,7 +79,21 @@ class TrainedModel(BaseEstimator):
 
     @classmethod
     def load(cls: type[Model], directory: str | os.PathLike[str]) -> Model:
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        directory : path
+
+        Returns
+        -------
+        The fitted model.
+
+        Raises
+        ------
+        LoadError
+            If files are missing or damaged, or hold a model of another class.
+        """
         metadata, tensors = STORAGE.read(directory)
         if metadata.get("model") != cls.__name__:
             found = f"{directory} holds a {metadata.get('model')}, expected a {cls.__name__}"
@@ -192,6 +212,11 @@ def fit_or_load(model: Model, X: Any, Y: Any, directory: str | os.PathLike[str])
     -------
     The fitted model: `model` itself if it was trained now, else another object.
 
+    Raises
+    ------
+    InputError
+        If `random_state` is not an int, or the data do not fit.
+
     Examples
     --------
     >>> import numpy as np, tempfile
@@ -258,3 +283,39 @@ def one_cycle(step: int, n_steps: int) -> float:
     if step < top:
         return FIRST_SHARE + (1 - FIRST_SHARE) * (1 - math.cos(math.pi * step / top)) / 2
     return (1 + math.cos(math.pi * (step - top) / (n_steps - top))) / 2
+
+
+def check_labels(
+    Y: Any, n_rows: int, caller: str, *, n_labels: int | None = None, relaxed: bool = False
+) -> NDArray[np.float32]:
+    """Y as float32 (rows, labels), of 0 and 1 or, relaxed, of numbers between."""
+    given = containers.describe(Y)
+    if containers.is_sparse(Y):
+        Y = Y.toarray()
+    elif containers.is_tensor(Y):
+        Y = containers.tensor_to_numpy(Y)
+    try:
+        table = np.asarray(Y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{caller}: Y is {given} that cannot be read as numbers ({error}), expected a table of 0 and 1. "
+            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
+        ) from error
+    if table.ndim != 2 or table.shape[0] != n_rows or not table.shape[1] or n_labels not in (None, table.shape[1]):
+        raise InputError(
+            f"{caller}: Y has shape {table.shape}, expected ({n_rows}, {n_labels or 'one or more'}). "
+            "Give one row of labels for each row of X."
+        )
+    fits = (table >= 0) & (table <= 1) if relaxed else (table == 0) | (table == 1)
+    if not fits.all():
+        wanted = "numbers from 0 to 1" if relaxed else "only 0 and 1"
+        raise InputError(
+            f"{caller}: Y holds {float(table[~fits][0])!r}, expected {wanted}. "
+            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
+        )
+    return table.astype(np.float32)
+
+
+def label_names(Y: Any, n_labels: int) -> list[str]:
+    """The column names of a DataFrame; y0, y1, ... otherwise."""
+    return [str(name) for name in Y.columns] if containers.is_frame(Y) else [f"y{i}" for i in range(n_labels)]

@@ -28,8 +28,15 @@ AMBIGUOUS = "ambiguous"
 class WindowSegmenter(PlantedSegmenter):
     """A pixel is 1 if the mean red of the 5 x 5 window around it is above the median.
 
-    Truth: the window (case "window"). Parameters and methods of this and the following classes are those of
-    `PlantedSegmenter`.
+    Truth: the window (case "window").
+
+    Parameters
+    ----------
+    images : array (n, channels, height, width)
+        Images to estimate thresholds from, at least two: whole numbers from 0 to 255, or floats. Images given later
+        must have the same shape and range.
+    output_kind : {"binary", "probability"}, default "binary"
+        Return labels 0 and 1, or the sigmoid of the margin; a label is 1 where the margin is positive.
     """
 
     name = "window"
@@ -52,6 +59,10 @@ class LandmarkSegmenter(PlantedSegmenter):
     Both are standardised before they are added.
 
     Truth: both patches if both support the label (case "both"), otherwise the stronger one ("near", "far").
+
+    Parameters
+    ----------
+    images, output_kind : as in `WindowSegmenter`
     """
 
     name = "landmark"
@@ -90,6 +101,10 @@ class OffsetSegmenter(PlantedSegmenter):
 
     Truth: both windows where the label is 1 (case "both"); where it is 0, the one that fails ("near", "far");
     ambiguous where both fail.
+
+    Parameters
+    ----------
+    images, output_kind : as in `WindowSegmenter`
     """
 
     name = "offset"
@@ -124,6 +139,10 @@ class FloodSegmenter(PlantedSegmenter):
 
     Outputs depend on each other. Truth: all pixels from the middle column to the target where the label is 1 (case
     "path"), else the dark ones among them ("gap").
+
+    Parameters
+    ----------
+    images, output_kind : as in `WindowSegmenter`
     """
 
     name = "flood"
@@ -156,6 +175,10 @@ class MajoritySegmenter(PlantedSegmenter):
 
     Columns wrap around at the sides of the image. As in a conditional random field, a pixel can be outvoted. Truth: the
     windows that agree with the label (case "3 of 3" or "2 of 3").
+
+    Parameters
+    ----------
+    images, output_kind : as in `WindowSegmenter`
     """
 
     name = "majority"

@@ -54,9 +54,11 @@ class PlantedTexts:
     script: Literal["latin", "cyrillic"] = "latin"
     random_state: int = 0
     words: tuple[str, ...] = field(init=False, repr=False)
+    """The vocabulary."""
     triggers: tuple[str, ...] = field(init=False, repr=False)
     """Words that decide: five of the first two outputs, one each of the next two, and two pairs."""
     output_names: tuple[str, ...] = field(default=OUTPUTS, init=False, repr=False)
+    """Names of the six outputs."""
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.random_state)
@@ -76,7 +78,18 @@ class PlantedTexts:
         return self.words[NEGATION]
 
     def sample(self, n_texts: int, random_state: int | np.random.Generator | None = None) -> list[str]:
-        """Draw texts of 8 to 34 words; the same seed gives the same texts."""
+        """Draw texts of 8 to 34 words.
+
+        Parameters
+        ----------
+        n_texts : int
+        random_state : int, optional
+            The same seed gives the same texts.
+
+        Returns
+        -------
+        list of str
+        """
         rng = np.random.default_rng(random_state)
         weight = 1 / np.arange(5, self.n_words + 5)
         return [self._text(rng, weight / weight.sum()) for _ in range(n_texts)]
@@ -100,7 +113,17 @@ class PlantedTexts:
         return joined[:1].upper() + joined[1:] + "."
 
     def predict(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The function: (texts, outputs), 0 and 1."""
+        """Call the function.
+
+        Parameters
+        ----------
+        texts : list of str
+
+        Returns
+        -------
+        array of int (texts, outputs)
+            0 and 1.
+        """
         return np.array([self._outputs(WORD.findall(text.lower())) for text in texts]).reshape(len(texts), -1)
 
     __call__ = predict
@@ -118,7 +141,18 @@ class PlantedTexts:
         return [int(one) for one in found]
 
     def smallest(self, text: str, output: int) -> list[frozenset[str]]:
-        """All smallest sets of words of a text that keep its output when every other word is deleted."""
+        """Find all smallest sets of words of a text that keep its output when every other word is deleted.
+
+        Parameters
+        ----------
+        text : str
+        output : int
+            Index of the output.
+
+        Returns
+        -------
+        list of frozenset of str
+        """
         words = WORD.findall(text.lower())
         value = self._outputs(words)[output]
         distinct = list(dict.fromkeys(words))
@@ -178,7 +212,21 @@ class PlantedChain:
         self._value = dict(zip(self.words, value, strict=True))
 
     def sequences(self, n: int, length: int | tuple[int, int], *, seed: int) -> list[list[str]]:
-        """Random sequences of one length, or of lengths from low to high."""
+        """Draw random sequences.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        length : int or (int, int)
+            Length of all, or the lowest and the highest.
+        seed : int
+            The same seed gives the same sequences.
+
+        Returns
+        -------
+        list of token lists
+        """
         rng = np.random.default_rng(seed)
         low, high = (length, length) if isinstance(length, int) else length
         return [
@@ -196,7 +244,18 @@ class PlantedChain:
         return str(self._value[tokens[chain[-1]]]) if closed else UNKNOWN
 
     def truth(self, tokens: Sequence[str], i: int) -> frozenset[int]:
-        """The positions that decide the label of token i: it, and those it is passed on by."""
+        """Find the positions that decide the label of a token: it, and those it is passed on by.
+
+        Parameters
+        ----------
+        tokens : list of str
+        i : int
+            Position of the token.
+
+        Returns
+        -------
+        frozenset of int
+        """
         return frozenset(self._chain(tokens, i)[0])
 
     def _chain(self, tokens: Sequence[str], i: int) -> tuple[list[int], bool]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer.errors import require_extra
+from sointer.zoo.samplers import Sampler, autoregressive, equicorrelated, standard_normal, with_copies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,48 +21,10 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 RandomState: TypeAlias = int | np.random.Generator | None
 
 BlackBoxFunction: TypeAlias = Callable[[FloatArray], npt.NDArray[Any]]
-Sampler: TypeAlias = Callable[[int, int, np.random.Generator], FloatArray]
 RowRelevance: TypeAlias = Callable[[FloatArray, int], BoolArray]
 Column: TypeAlias = npt.NDArray[Any]
 Equation: TypeAlias = Callable[[FloatArray, Sequence[Column]], Column]
 """From the features (rows, features) and the outputs before it, to one output (rows,)."""
-
-
-def standard_normal(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
-    """Independent standard normal inputs, one row per sample."""
-    return rng.standard_normal((n_rows, n_features))
-
-
-def equicorrelated(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
-    """Normal inputs of which every pair has the correlation rho."""
-    own = rng.standard_normal((n_rows, n_features))
-    shared = rng.standard_normal((n_rows, 1))
-    inputs: FloatArray = np.sqrt(rho) * shared + np.sqrt(1 - rho) * own
-    return inputs
-
-
-def autoregressive(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
-    """Normal inputs of which features i and j have the correlation `rho ** |i - j|`."""
-    inputs = rng.standard_normal((n_rows, n_features))
-    for i in range(1, n_features):
-        inputs[:, i] = rho * inputs[:, i - 1] + np.sqrt(1 - rho**2) * inputs[:, i]
-    return inputs
-
-
-def with_copies(
-    n_rows: int,
-    n_features: int,
-    rng: np.random.Generator,
-    sampler: Sampler,
-    originals: Mapping[int, int],
-    rho: float,
-) -> FloatArray:
-    """Inputs of another sampler, in which `originals` maps features to those that they copy with noise."""
-    inputs: FloatArray = sampler(n_rows, n_features, rng).copy()
-    noise = rng.standard_normal((n_rows, len(originals)))
-    for column, (decoy, original) in enumerate(originals.items()):
-        inputs[:, decoy] = rho * inputs[:, original] + np.sqrt(1 - rho**2) * noise[:, column]
-    return inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +35,25 @@ class Problem:
     """
 
     name: str
+    """Of the problem."""
     n_features: int
+    """Columns of the inputs."""
     n_outputs: int
+    """Columns of the outputs."""
     targets: tuple[int, ...]
     """The outputs whose truth is planted and worth explaining."""
     relevant: Mapping[int, tuple[int, ...]]
     """For each target, the sorted indices of the features that can change it."""
     output_names: tuple[str, ...]
+    """One per output."""
     output_kind: str
     """"binary" (0 and 1), "categorical" (class labels as strings), "probability" or "continuous"."""
     paper_relevant: Mapping[int, tuple[int, ...]] | None = None
     """The set that the paper claims, where it differs from the true one."""
     black_box: BlackBoxFunction = field(kw_only=True, repr=False)
+    """The model, a function of arrays (rows, features)."""
     sampler: Sampler = field(default=standard_normal, kw_only=True, repr=False)
+    """A function (n_rows, n_features, rng) that draws inputs."""
     row_relevance: RowRelevance | None = field(default=None, kw_only=True, repr=False)
     """Set only where the relevant features differ from row to row."""
     order: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
@@ -95,13 +64,32 @@ class Problem:
     """Features whose numbers are codes of categories."""
 
     def sample(self, n_rows: int, random_state: RandomState = None) -> FloatArray:
-        """Draw inputs, one row per sample; the same seed gives the same rows."""
+        """Draw inputs.
+
+        Parameters
+        ----------
+        n_rows : int
+        random_state : int, optional
+            The same seed gives the same rows.
+
+        Returns
+        -------
+        array (n_rows, features)
+        """
         return self.sampler(n_rows, self.n_features, np.random.default_rng(random_state))
 
     def frame(self, X: npt.ArrayLike) -> pd.DataFrame:
-        """The inputs as a pandas DataFrame with columns x0, x1 ..., in which categorical features are marked as such.
+        """Turn inputs into a DataFrame with columns x0, x1 ..., in which categorical features are marked as such.
 
         Problems take such frames as well as arrays.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+
+        Returns
+        -------
+        DataFrame
         """
         pandas = require_extra("pandas", "pandas")
         frame: pd.DataFrame = pandas.DataFrame(self._as_inputs(X), columns=[f"x{i}" for i in range(self.n_features)])
@@ -110,13 +98,38 @@ class Problem:
         return frame
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The model: one row of outputs for each row of inputs."""
+        """Call the model.
+
+        Parameters
+        ----------
+        X : array or DataFrame (rows, features)
+
+        Returns
+        -------
+        array (rows, outputs)
+        """
         return self.black_box(self._as_inputs(X))
 
     __call__ = predict
 
     def relevant_rows(self, X: npt.ArrayLike, target: int) -> BoolArray:
-        """For each row, a mask over the features: True where the feature is relevant to the target there."""
+        """Mark the features that are relevant to the target, row by row.
+
+        Parameters
+        ----------
+        X : array or DataFrame (rows, features)
+        target : int
+            One of `targets`.
+
+        Returns
+        -------
+        array of bool (rows, features)
+
+        Raises
+        ------
+        ValueError
+            If no truth is planted for the output.
+        """
         inputs = self._as_inputs(X)
         if target not in self.relevant:
             raise ValueError(f"no truth is planted for output {target}; choose one of {self.targets}")
@@ -271,6 +284,15 @@ def correlated(problem: Problem, rho: float = 0.7, kind: Literal["equal", "ar1"]
         At least 0 and below 1.
     kind : "equal" or "ar1"
         The correlation of features i and j: rho for every pair, or `rho ** |i - j|`.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, or a feature is categorical.
     """
     if not 0 <= rho < 1:
         raise ValueError(f"rho must be at least 0 and below 1, got {rho}")
@@ -294,6 +316,15 @@ def with_decoys(problem: Problem, n_decoys: int = 4, rho: float = 0.9) -> Proble
         How many of the last features, none of which may be relevant.
     rho : float
         From -1 to 1.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If rho is wrong, or a decoy would be relevant.
     """
     if not -1 <= rho <= 1:
         raise ValueError(f"rho must be between -1 and 1, got {rho}")
@@ -319,6 +350,10 @@ def shuffled(problem: Problem, random_state: int) -> Problem:
     problem : Problem
     random_state : int
         Seed of the order.
+
+    Returns
+    -------
+    Problem
     """
     order = np.random.default_rng(random_state).permutation(problem.n_features)
     place = np.argsort(order)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer.zoo.instancewise import Branch, OutputKind, RegionalOutput, additive, regional_problem, squares
-from sointer.zoo.problem import FloatArray, Problem, product, standard_normal
+from sointer.zoo.problem import FloatArray, Problem, product
+from sointer.zoo.samplers import standard_normal
 
 L2XName = Literal["xor", "orange_skin", "additive", "switch"]
 _L2X_SWITCH = 9
@@ -51,6 +52,15 @@ def l2x(name: L2XName, n_features: int = 10, output_kind: OutputKind = "probabil
         At least 10, as published.
     output_kind : "probability" or "binary"
         What the model returns.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If there is no such problem.
     """
     switch = (_L2X_SWITCH,)
     orange_skin = partial(squares, first=0)
@@ -102,6 +112,10 @@ def lspin(n_features: int = 10) -> Problem:
     ----------
     n_features : int
         At least 5.
+
+    Returns
+    -------
+    Problem
     """
     branches = (Branch(_first_group, (0, 1, 2)), Branch(_second_group, (2, 3, 4)))
     output = RegionalOutput("y", branches, partial(_negative, feature=_LSPIN_SWITCH), (_LSPIN_SWITCH,))
@@ -142,6 +156,10 @@ def clusters(n_features: int = 21, output_kind: OutputKind = "probability", *, r
         What the model returns.
     random_state : int
         Draws weights and masks.
+
+    Returns
+    -------
+    Problem
     """
     rng = np.random.default_rng(random_state)
     branches = []

@@ -71,6 +71,10 @@ def friedman1(n_features: int = 10) -> Problem:
     ----------
     n_features : int
         At least 5.
+
+    Returns
+    -------
+    Problem
     """
     terms = (("wave", _wave, (0, 1)), ("bowl", _bowl, (2,)), ("line", _line, (3, 4)))
     return _numbers("friedman1", n_features, (*terms, ("sum", _friedman_sum, (0, 1, 2, 3, 4))))
@@ -99,6 +103,10 @@ def friedman2(n_features: int = 10) -> Problem:
     ----------
     n_features : int
         At least 4.
+
+    Returns
+    -------
+    Problem
     """
     ranges = ((0.0, 100.0), (40 * np.pi, 560 * np.pi), (0.0, 1.0), (1.0, 11.0))
     outputs = (
@@ -142,6 +150,10 @@ def mechanics(n_features: int = 10) -> Problem:
     ----------
     n_features : int
         At least 4.
+
+    Returns
+    -------
+    Problem
     """
     outputs = (
         ("momentum", _momentum, (0, 1)),
@@ -171,13 +183,14 @@ class LogisticProblem(Problem):
     coefficients: FloatArray = field(kw_only=True, repr=False)
     """(outputs, features), before any shuffling."""
     intercepts: FloatArray = field(kw_only=True, repr=False)
+    """(outputs,)"""
     means: FloatArray = field(kw_only=True, repr=False)
     """The mean of each feature, before any shuffling."""
 
     def contributions(
         self, X: npt.ArrayLike, target: int, scale: Literal["logit", "probability"] = "logit"
     ) -> FloatArray:
-        """What each feature adds to the target in each row, compared with its mean: (rows, features).
+        """Compare what each feature adds to the target in each row with what its mean would add.
 
         Parameters
         ----------
@@ -188,6 +201,15 @@ class LogisticProblem(Problem):
         scale : "logit" or "probability"
             The change w (x - mean) of the logit, or how much the probability would drop if this feature alone were at
             its mean. Both have the same sign.
+
+        Returns
+        -------
+        array (rows, features)
+
+        Raises
+        ------
+        ValueError
+            If there is no such scale.
         """
         if scale not in ("logit", "probability"):
             raise ValueError(f'scale must be "logit" or "probability", got {scale!r}')
@@ -222,6 +244,15 @@ def logistic_regressions(
         How many features each output depends on.
     random_state : int
         Draws the coefficients.
+
+    Returns
+    -------
+    LogisticProblem
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
     """
     if output_kind not in ("probability", "binary"):
         raise ValueError(f'output_kind must be "probability" or "binary", got {output_kind!r}')

@@ -96,7 +96,17 @@ class PlantedSegmenter(ABC):
         return (margins > 0).astype(np.int64)
 
     def margins(self, images: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """How far each pixel is from the threshold, positive where the label is 1: (n, height, width)."""
+        """Measure how far each pixel is from the threshold.
+
+        Parameters
+        ----------
+        images : array (n, channels, height, width)
+
+        Returns
+        -------
+        array (n, height, width)
+            Positive where the label is 1.
+        """
         pixels = self._checked(images)
         out = np.empty((len(pixels), *self.image_shape[1:]), dtype=np.float32)
         with torch.no_grad():
@@ -106,7 +116,12 @@ class PlantedSegmenter(ABC):
         return out
 
     def as_module(self) -> nn.Module:
-        """The margins as a torch module, for methods that look inside the model."""
+        """Wrap the margins as a torch module, for methods that look inside the model.
+
+        Returns
+        -------
+        torch.nn.Module
+        """
         return _Margins(self)
 
     # --- the truth ---------------------------------------------------------------------------------------
@@ -128,7 +143,19 @@ class PlantedSegmenter(ABC):
         return self._read_truth(X, target)[0]
 
     def cases(self, X: npt.ArrayLike, target: Any) -> npt.NDArray[np.str_]:
-        """Which kind of truth each image has, "ambiguous" where there is none: (n,). See the class for the kinds."""
+        """Name the kind of truth that each image has; see the class for the kinds.
+
+        Parameters
+        ----------
+        X : array (n, channels, height, width)
+        target : as in `SOInter.explain`
+            A pixel, or one per image.
+
+        Returns
+        -------
+        array of str (n,)
+            "ambiguous" where there is none.
+        """
         return self._read_truth(X, target)[1]
 
     def _read_truth(self, X: npt.ArrayLike, target: Any) -> tuple[BoolArray, npt.NDArray[np.str_]]:

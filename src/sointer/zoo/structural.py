@@ -55,7 +55,9 @@ class Structural:
     """
 
     problem: Problem
+    """Its model solves the equations."""
     equations: Equations
+    """They take features in the order before any shuffling."""
 
     @property
     def target(self) -> int:
@@ -63,11 +65,32 @@ class Structural:
         return self.problem.n_outputs - 1
 
     def shuffled(self, random_state: int) -> Structural:
-        """The same with its features in another order."""
+        """Put the features into another order.
+
+        Parameters
+        ----------
+        random_state : int
+            Seed of the order.
+
+        Returns
+        -------
+        Structural
+        """
         return replace(self, problem=shuffled(self.problem, random_state))
 
     def solve(self, X: npt.ArrayLike, held: Mapping[int, Column] | None = None) -> npt.NDArray[Any]:
-        """All outputs, those in `held` fixed at given values: (rows, outputs)."""
+        """Compute all outputs.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+        held : dict of int to array, optional
+            By index, outputs that are fixed at given values (rows,).
+
+        Returns
+        -------
+        array (rows, outputs)
+        """
         inputs = np.asarray(X, dtype=np.float64)
         if self.problem.order is not None:
             inputs = inputs[:, np.argsort(self.problem.order)]
@@ -89,13 +112,19 @@ class Structural:
 
         Parameters
         ----------
-        X, references : array (rows, features)
+        X : array (rows, features)
         selected : array (rows, selected)
             Indices of the selected features of each row.
+        references : array (rows, features)
+            Values of masked features.
         center : float
             `explanation.paths()` takes the median over the training outputs, `explainer.outputs_.center`.
         encode : callable, optional
             Applied to numbers; `explanation.paths()` takes `explainer.outputs_.quantiles[target].encode`.
+
+        Returns
+        -------
+        TruePaths
         """
         unmasked = self.solve(X)
         clamps: list[list[int]] = [[], list(range(self.target)), *([i] for i in range(self.target))]
@@ -150,6 +179,11 @@ def structural(name: str, n_features: int = 20) -> Structural:
     Returns
     -------
     Structural
+
+    Raises
+    ------
+    InputError
+        If there is no such problem.
     """
     if name not in STRUCTURAL_PROBLEMS:
         raise InputError(f"name must be one of {', '.join(map(repr, STRUCTURAL_PROBLEMS))}, got {name!r}.")

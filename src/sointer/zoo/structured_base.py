@@ -21,7 +21,7 @@ from sointer._support.progress import History
 from sointer._support.validation import check_number, check_positive_int
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
-from sointer.zoo.model_base import TrainedModel, check_sizes, descend
+from sointer.zoo.model_base import TrainedModel, check_labels, check_sizes, descend, label_names
 
 BLOCK_ROWS = 512
 PADDING = 64  # matrix products of so many rows give a row the same bits whatever stands in the others
@@ -141,42 +141,6 @@ def relaxed_f1(y: Tensor, truth: Tensor) -> Tensor:
     return torch.where(size > 0, f1, 1.0)
 
 
-def check_labels(
-    Y: Any, n_rows: int, caller: str, *, n_labels: int | None = None, relaxed: bool = False
-) -> NDArray[np.float32]:
-    """Y as float32 (rows, labels), of 0 and 1 or, relaxed, of numbers between."""
-    given = containers.describe(Y)
-    if containers.is_sparse(Y):
-        Y = Y.toarray()
-    elif containers.is_tensor(Y):
-        Y = containers.tensor_to_numpy(Y)
-    try:
-        table = np.asarray(Y).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{caller}: Y is {given} that cannot be read as numbers ({error}), expected a table of 0 and 1. "
-            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
-        ) from error
-    if table.ndim != 2 or table.shape[0] != n_rows or not table.shape[1] or n_labels not in (None, table.shape[1]):
-        raise InputError(
-            f"{caller}: Y has shape {table.shape}, expected ({n_rows}, {n_labels or 'one or more'}). "
-            "Give one row of labels for each row of X."
-        )
-    fits = (table >= 0) & (table <= 1) if relaxed else (table == 0) | (table == 1)
-    if not fits.all():
-        wanted = "numbers from 0 to 1" if relaxed else "only 0 and 1"
-        raise InputError(
-            f"{caller}: Y holds {float(table[~fits][0])!r}, expected {wanted}. "
-            "Encode labels with sklearn.preprocessing.MultiLabelBinarizer."
-        )
-    return table.astype(np.float32)
-
-
-def label_names(Y: Any, n_labels: int) -> list[str]:
-    """The column names of a DataFrame; y0, y1, ... otherwise."""
-    return [str(name) for name in Y.columns] if containers.is_frame(Y) else [f"y{i}" for i in range(n_labels)]
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class StructuredModel(ClassifierMixin, TrainedModel):
     """A multi-label classifier that scores label sets by eq. 17-3 and finds the best by gradient steps.
@@ -209,7 +173,18 @@ class StructuredModel(ClassifierMixin, TrainedModel):
     verbose: bool | None = None
 
     def fit(self: Model, X: Any, Y: Any) -> Model:
-        """Learn from inputs X (rows, features) and 0/1 labels Y (rows, labels)."""
+        """Learn from inputs and labels.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+        Y : array (rows, labels)
+            0 and 1.
+
+        Returns
+        -------
+        The fitted model.
+        """
         return self._fit(X, Y)
 
     def _prepare(self, X: Any, Y: Any) -> tuple[Any, NDArray[np.float32]]:
@@ -273,16 +248,47 @@ class StructuredModel(ClassifierMixin, TrainedModel):
     # --- predictions ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """0/1 labels: (rows, labels)."""
+        """Predict labels.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+
+        Returns
+        -------
+        array of int (rows, labels)
+            0 and 1.
+        """
         return (self.predict_proba(X) >= self.threshold_).astype(np.int64)
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """Relaxed labels after inference, in [0, 1]: (rows, labels)."""
+        """Predict relaxed labels, those after inference.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+
+        Returns
+        -------
+        array (rows, labels)
+            In [0, 1].
+        """
         check_is_fitted(self)
         return self._relaxed_labels(self.frozen_, self._rows(X, "predict"))
 
     def energy(self, X: Any, Y: Any) -> NDArray[np.float32]:
-        """How badly each row of labels (0/1 or relaxed) fits its input, the lower the better: (rows,)."""
+        """Measure how badly each row of labels fits its input, the lower the better.
+
+        Parameters
+        ----------
+        X : array (rows, features)
+        Y : array (rows, labels)
+            0 and 1, or relaxed.
+
+        Returns
+        -------
+        array (rows,)
+        """
         check_is_fitted(self)
         rows = self._rows(X, "energy")
         labels = check_labels(Y, rows.shape[0], "energy", n_labels=self.n_outputs_, relaxed=True)
@@ -296,7 +302,20 @@ class StructuredModel(ClassifierMixin, TrainedModel):
         return predictions
 
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
-        """Mean example-F1 of the predictions (1 for a row without labels, rightly predicted so)."""
+        """Mean example-F1 of the predictions (1 for a row without labels, rightly predicted so).
+
+        Parameters
+        ----------
+        X : array (rows, features)
+        Y : array (rows, labels)
+            0 and 1.
+        sample_weight : array (rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+        """
         predicted = torch.from_numpy(self.predict(X)).double()
         truth = check_labels(Y, len(predicted), "score", n_labels=self.n_outputs_)
         each = relaxed_f1(predicted, torch.from_numpy(truth).double()).numpy()

@@ -57,6 +57,10 @@ def energy_e1(X: npt.NDArray[Any], Y: npt.NDArray[Any]) -> FloatArray:
         At least 4 features.
     Y : array (..., 2)
         Binary outputs.
+
+    Returns
+    -------
+    array (...,)
     """
     x1, x2, x3, x4 = (X[..., i] for i in range(4))
     y1, y2 = (Y[..., j] for j in range(2))
@@ -73,6 +77,10 @@ def energy_e2(X: npt.NDArray[Any], Y: npt.NDArray[Any]) -> FloatArray:
         At least 4 features.
     Y : array (..., 4)
         Binary outputs.
+
+    Returns
+    -------
+    array (...,)
     """
     x1, x2, x3, x4 = (X[..., i] for i in range(4))
     y1, y2, y3, y4 = (Y[..., j] for j in range(4))
@@ -92,6 +100,10 @@ def paper_e1(n_features: int = 20) -> Problem:
     ----------
     n_features : int
         At least 4.
+
+    Returns
+    -------
+    Problem
     """
     return _energy_minimiser("e1", energy_e1, n_features, n_outputs=2, relevant=(0, 1, 2, 3))
 
@@ -109,6 +121,10 @@ def paper_e2(n_features: int = 20) -> Problem:
     ----------
     n_features : int
         At least 4.
+
+    Returns
+    -------
+    Problem
     """
     return _energy_minimiser("e2", energy_e2, n_features, n_outputs=4, relevant=(0, 2, 3), paper_relevant=(0, 1, 2, 3))
 
@@ -156,6 +172,10 @@ def mediated_xor(n_features: int = 20, n_unrelated: int = 2) -> Problem:
         At least 5; those that are not named are noise.
     n_unrelated : int
         Outputs of other features.
+
+    Returns
+    -------
+    Problem
     """
     return _mediated("mediated_xor", (total(0, 1), product(2, 3)), xor(0, 1), 4, n_features, n_unrelated)
 
@@ -165,10 +185,11 @@ def mediated_and(n_features: int = 20, n_unrelated: int = 2) -> Problem:
 
     Parameters
     ----------
-    n_features : int
-        At least 5; those that are not named are noise.
-    n_unrelated : int
-        Outputs of other features.
+    n_features, n_unrelated : as in `mediated_xor`
+
+    Returns
+    -------
+    Problem
     """
     return _mediated("mediated_and", (total(0, 1), product(2, 3)), _and, 4, n_features, n_unrelated)
 
@@ -182,6 +203,10 @@ def mediated_majority(n_features: int = 20, n_unrelated: int = 2) -> Problem:
         At least 7; those that are not named are noise.
     n_unrelated : int
         Outputs of other features.
+
+    Returns
+    -------
+    Problem
     """
     scores = (total(0, 1), difference(2, 3), total(4, 5))
     return _mediated("mediated_majority", scores, _majority, 6, n_features, n_unrelated)
@@ -192,10 +217,11 @@ def mediated_continuous(n_features: int = 20, n_unrelated: int = 2) -> Problem:
 
     Parameters
     ----------
-    n_features : int
-        At least 5; those that are not named are noise.
-    n_unrelated : int
-        Outputs of other features.
+    n_features, n_unrelated : as in `mediated_xor`
+
+    Returns
+    -------
+    Problem
     """
     scores = (total(0, 1), product(2, 3))
     return _mediated("mediated_continuous", scores, _tanh, 4, n_features, n_unrelated, "continuous")
@@ -210,6 +236,10 @@ def mediated_categorical(n_features: int = 20) -> Problem:
     ----------
     n_features : int
         At least 5; those that are not named are noise.
+
+    Returns
+    -------
+    Problem
     """
     equations = (
         classes(total(0, 1), (-_SUM_TERTILE, _SUM_TERTILE), _BY_SUM),
@@ -233,6 +263,10 @@ def instancewise_switch(n_features: int = 20, n_unrelated: int = 2) -> Problem:
         At least 6; those that are not named are noise.
     n_unrelated : int
         Outputs of other features.
+
+    Returns
+    -------
+    Problem
     """
     scores = (total(0), product(1, 2), total(3, 4))
     return _mediated("switch", scores, _switch, 5, n_features, n_unrelated, row_relevance=_switch_relevance)
@@ -245,6 +279,10 @@ def partly_mediated(n_features: int = 20) -> Problem:
     ----------
     n_features : int
         At least 3; those that are not named are noise.
+
+    Returns
+    -------
+    Problem
     """
     equations = (sign(product(0, 1)), xor_feature(0, 2))
     return equations_problem("partly_mediated", n_features, 3, ("y0", "target"), equations)
@@ -262,6 +300,15 @@ def mediated_chain(length: int, n_features: int = 20) -> Problem:
         Number of links, 1 to 4.
     n_features : int
         At least 2 + length.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ValueError
+        If there is no such length.
     """
     if length not in (1, 2, 3, 4):
         raise ValueError(f"length must be 1, 2, 3 or 4, got {length}")

@@ -65,6 +65,11 @@ def tetrominoes(
     Tetrominoes
         Images, labels and relevant pixels.
 
+    Raises
+    ------
+    InputError
+        If an argument is wrong.
+
     Examples
     --------
     >>> from sointer.zoo import TetrominoClassifier, tetrominoes
@@ -124,7 +129,17 @@ class TetrominoClassifier:
         return (margins > 0).astype(np.int64)
 
     def margins(self, images: npt.ArrayLike) -> FloatArray:
-        """How far each image is from the threshold, positive where the label is 1: (n,)."""
+        """Measure how far each image is from the threshold.
+
+        Parameters
+        ----------
+        images : array (n, 1, 8, 8)
+
+        Returns
+        -------
+        array (n,)
+            Positive where the label is 1.
+        """
         pixels = _flat(images)
         if self.scenario == "translated":
             t, el = (_matches(pixels, shape).max(axis=1) for shape in (0, 1))
@@ -135,7 +150,18 @@ class TetrominoClassifier:
         return np.asarray(SLOPE * (t - el if self.scenario == "multiplicative" else el - t))
 
     def relevant(self, X: npt.ArrayLike, target: Any = 0) -> BoolArray:
-        """The pixels that the model reads: (n, 8, 8); of "translated", those of the best match of the label's shape."""
+        """Mark the pixels that the model reads; of "translated", those of the best match of the label's shape.
+
+        Parameters
+        ----------
+        X : array (n, 1, 8, 8)
+        target : int, default 0
+            The only output.
+
+        Returns
+        -------
+        array of bool (n, 8, 8)
+        """
         pixels = _flat(X)
         if self.scenario != "translated":
             return np.repeat((_PLACED[0] | _PLACED[1])[None], len(pixels), axis=0)

@@ -26,11 +26,12 @@ from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.records import make_records
-from sointer.explanation import Explanation, Verification
+from sointer.explanation import Explanation
 from sointer.io.columns import names_in_fit
 from sointer.masking.groups import FixedGroups
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, plain, value_kind
+from sointer.verification import Verification
 
 MAX_SCORES = 2**22  # numbers that are held at a time while explaining
 MAX_BATCH_ROWS = 256

@@ -66,9 +66,26 @@ class Baseline(Explainer):
     verbose: bool | None = None
 
     def fit(self: AnyBaseline, X: Any, y: Any = None, *, targets: Any = None, checkpoint: None = None) -> AnyBaseline:
-        """Learn what there is to learn about the model on data X, for all outputs or for some; y is not used.
+        """Learn what there is to learn about the model on data X.
 
-        A checkpoint is for SOInter alone and is refused.
+        Parameters
+        ----------
+        X : samples
+            As in `SOInter.fit`.
+        y : ignored
+        targets : sequence of int or str, optional
+            Outputs that will be explained; default: all.
+        checkpoint : None
+            For SOInter alone; anything else is refused.
+
+        Returns
+        -------
+        The fitted explainer.
+
+        Raises
+        ------
+        InputError
+            If X, targets or a setting does not fit, or a checkpoint is given.
         """
         if checkpoint is not None:
             raise InputError(
@@ -153,7 +170,12 @@ class UsualValue(Baseline):
 class Random(UsualValue):
     """Selects features at random among those that differ from their reference; queries only for the values.
 
-    With query=False the value is the most common one of the target. Parameters are those of SOInter.
+    With query=False the value is the most common one of the target.
+
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
 
     Examples
     --------
@@ -186,7 +208,12 @@ class NearestPixels(UsualValue):
     """Selects the pixels nearest to the target pixel or region, the target itself first; queries only for values.
 
     A group of pixels is as near as its nearest pixel; ties are broken at random. With query=False the value is the most
-    common one of the target. Parameters are those of SOInter.
+    common one of the target.
+
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
 
     Examples
     --------

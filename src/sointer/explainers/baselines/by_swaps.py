@@ -75,12 +75,16 @@ class Rise(BySwaps):
 
     Parameters
     ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        removal="auto" is "marginal".
     n_samples : int, optional
         Queries per explained sample, 1000 by default.
     signed : bool, optional
         Whether pixels that speak against the prediction rank last (default, but for numbers) or by the size of their
         weight.
-    Other parameters are those of SOInter, with n_jobs as in `RowByRow`; removal="auto" is "marginal".
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
 
     Examples
     --------
@@ -134,11 +138,15 @@ class Occlusion(BySwaps):
 
     Parameters
     ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        removal="auto" is "marginal".
     n_samples : int, optional
         Queries per explained sample and target, 1000 by default.
     signed : bool, optional
         Whether changes towards the prediction count as less than nothing (default, but for numbers) or by their size.
-    Other parameters are those of SOInter, with n_jobs as in `RowByRow`; removal="auto" is "marginal".
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
 
     Examples
     --------
@@ -218,10 +226,15 @@ class MinimalRegion(BySwaps):
 
     Parameters
     ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        removal="auto" is "marginal".
     n_samples : int, optional
         Queries per explained sample and target, 1000 by default.
-    Other parameters are those of SOInter, with n_jobs as in `RowByRow`; removal="auto" is "marginal". `signed` is not
-    used.
+    signed : bool, optional
+        Not used.
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
 
     Examples
     --------

@@ -81,7 +81,10 @@ class GradientTimesInput(_ByGradients):
     Scores are sizes. Explaining queries the model once per sample, for the value to explain; passes for gradients are
     not counted.
 
-    Parameters are those of SOInter.
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
 
     Examples
     --------
@@ -111,9 +114,11 @@ class ExpectedGradients(_ByGradients):
 
     Parameters
     ----------
-    n_samples : int
-        Points between the sample and random training samples at which the gradient is taken, 50 by default.
-    Other parameters are those of SOInter; removal="auto" is "marginal".
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        removal="auto" is "marginal".
+    n_samples : int, default 50
+        Points between the sample and random training samples at which the gradient is taken.
 
     Examples
     --------

@@ -196,14 +196,20 @@ class Invase(TrainedBaseline):
 
     Parameters
     ----------
-    protocol : "package" (default, extra `baselines`) or "paper".
-    query_budget : maximum number of rows that fit queries; by default all rows of X.
-    n_steps : maximum number of epochs of the package, which stops early, or of batches of 1,000 as in the paper; 10,000
-        by default.
-    n_folds : selectors to average (package only), 1 by default; the package itself uses 5, which takes five times as
-        long.
-    learning_rate, penalty : only for the paper's training, 1e-4 and 0.1 by default.
-    Other parameters are those of SOInter. With k="auto" all units with 0.5 or more are selected, at least one.
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        With k="auto" all units with 0.5 or more are selected, at least one.
+    query_budget : int, optional
+        Maximum number of rows that fit queries; by default all rows of X.
+    protocol : {"package", "paper"}, default "package"
+        "package" needs the extra `baselines`.
+    n_steps : int, optional
+        Maximum number of epochs of the package, which stops early, or of batches of 1,000 as in the paper; 10,000 by
+        default.
+    n_folds : int, optional
+        Selectors to average (package only), 1 by default; the package itself uses 5, which takes five times as long.
+    learning_rate, penalty : float, optional
+        Only for the paper's training, 1e-4 and 0.1 by default.
 
     Examples
     --------

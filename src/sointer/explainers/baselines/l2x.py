@@ -126,9 +126,16 @@ class L2X(Baseline):
 
     Parameters
     ----------
-    n_steps, learning_rate, temperature : of the training.
-    hidden : width of the networks' layers.
-    Other parameters are those of SOInter.
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+    n_steps : int, default 2000
+        Steps of training.
+    learning_rate : float, default 1e-3
+        Size of the steps.
+    temperature : float, default 0.1
+        Of the relaxed draws.
+    hidden : int, default 100
+        Width of the networks' layers.
 
     Examples
     --------

@@ -19,15 +19,29 @@ N_SAMPLES_PAPER = 5000
 KERNEL_WIDTH = 100.0  # nearly flat; lime's text explainer takes 25, which did mostly worse on Bibtex, E1 and E2
 
 
-class Lime(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
-    __doc__ = f"""LIME (Ribeiro et al. 2016), with the `lime` package.
+class Lime(TwoProtocols):
+    """LIME (Ribeiro et al. 2016), with the `lime` package.
 
     protocol="tuned" removes random subsets of the features that differ from their reference, as lime's text
     explainer removes words, and lets lime's own ridge regression weigh them. protocol="package" is
     LimeTabularExplainer with its defaults, 5000 samples per row: dense data are cut into quartiles, CSR data
     get normal noise on their non-zero values.
 
-    {TwoProtocols.__doc__}
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+    n_samples : int, optional
+        With protocol="tuned", maximum number of rows queried per explained row, 1000 by default.
+    signed : bool, optional
+        With protocol="tuned", count what speaks against the prediction as less than nothing; False counts the size of
+        weights only. By default sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    protocol : {"tuned", "package"}, default "tuned"
+        Only features that differ from their reference are removed, in the way `removal` says; or the package's
+        defaults, and the size of weights.
+
     Examples
     --------
     >>> import numpy as np
@@ -134,15 +148,29 @@ def tabular_weights(explainer: Any, table: FeatureTable, row: Row, n_samples: in
 N_BACKGROUND = 100  # as many as shap takes without a warning
 
 
-class KernelShap(TwoProtocols):  # noqa: D101 - its __doc__ is an f-string
-    __doc__ = f"""KernelSHAP (Lundberg & Lee 2017), with the `shap` package.
+class KernelShap(TwoProtocols):
+    """KernelSHAP (Lundberg & Lee 2017), with the `shap` package.
 
     protocol="tuned" plays the game whose players are the features that differ from their reference, with
     `removal` standing in for the absent ones; where removal is random, coalitions are averaged over the same
     draws. protocol="package" is KernelExplainer with 100 rows of the data as background and its defaults, which
     queries (2048 + 2 x features) x 100 rows.
 
-    {TwoProtocols.__doc__}
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+    n_samples : int, optional
+        With protocol="tuned", maximum number of rows queried per explained row, 1000 by default.
+    signed : bool, optional
+        With protocol="tuned", count what speaks against the prediction as less than nothing; False counts the size of
+        weights only. By default sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
+    protocol : {"tuned", "package"}, default "tuned"
+        Only features that differ from their reference are removed, in the way `removal` says; or the package's
+        defaults, and the size of weights.
+
     Examples
     --------
     >>> import numpy as np
@@ -263,7 +291,17 @@ class ShapleySampling(RowByRow):
     budget this finds relevant sets better than regressions do. If a row has more features than n_samples, a step
     restores several features, which share the change.
 
-    Parameters are those of SOInter, with n_samples (default 1000), signed and n_jobs as in `RowByRow`.
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+    n_samples : int, optional
+        Maximum number of queries per explained row, 1000 by default.
+    signed : bool, optional
+        Count what speaks against the prediction as less than nothing; False counts the size of weights only. By
+        default sizes for numbers, and where removal is random; signs elsewhere.
+    n_jobs : int, optional
+        Processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
 
     Examples
     --------

@@ -105,8 +105,8 @@ class Row:
 class RowByRow(Baseline):
     """A baseline that queries the model for every row it explains; equal rows are queried once.
 
-    Parameters are those of `TwoProtocols`. Where removal is random, the sizes of weights find planted features far more
-    often than signed ones, though these may keep the prediction slightly better.
+    Parameters are those of `KernelShap` but protocol. Where removal is random, the sizes of weights find planted
+    features far more often than signed ones, though these may keep the prediction slightly better.
     """
 
     queries_to_explain = True
@@ -223,21 +223,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("tuned", "package")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TwoProtocols(RowByRow):
-    """Other parameters are those of SOInter.
-
-    Parameters
-    ----------
-    protocol
-        "tuned" (only features that differ from their reference are removed, in the way `removal` says) or "package"
-        (the package's defaults, and the size of weights).
-    n_samples
-        in "tuned", the most rows queried per explained row (default 1000); in "package" its own.
-    signed
-        in "tuned", count what speaks against the model's prediction as less than nothing; False counts the size of
-        weights only. None decides: sizes for numbers, and where removal is random; signs elsewhere.
-    n_jobs
-        processes that explain rows side by side, as joblib counts them; each works with a copy of the model.
-    """
+    """The frame of baselines with a package: settings for a fair comparison, or those of the package."""
 
     package: ClassVar[str]
     """The package that weighs the copies."""

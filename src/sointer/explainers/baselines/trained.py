@@ -204,11 +204,16 @@ class HideAndSeek(TrainedBaseline):
 
     Parameters
     ----------
-    query_budget : maximum number of rows that fit queries; by default all rows of X.
-    n_epochs : T, steps on all rows.
-    penalty : the largest weight of the mask's size. 0.2 suits probabilities; with labels, 0.5 leaves fewer irrelevant
-        units selected.
-    Other parameters are those of SOInter. With k="auto" all units with m >= 0.5 are selected, at least one.
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
+        With k="auto" all units with m >= 0.5 are selected, at least one.
+    query_budget : int, optional
+        Maximum number of rows that fit queries; by default all rows of X.
+    n_epochs : int, default 500
+        T, steps on all rows.
+    penalty : float, default 0.2
+        The largest weight of the mask's size. 0.2 suits probabilities; with labels, 0.5 leaves fewer irrelevant units
+        selected.
 
     Examples
     --------

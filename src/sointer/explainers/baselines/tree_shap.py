@@ -203,7 +203,10 @@ class TreeShap(Baseline):
     effect. Absent features follow the shares of training rows in each branch (shap's "tree_path_dependent"), not
     `removal`. Explaining queries the model once per sample, for the value to explain, unless predicted= is given.
 
-    Parameters are those of SOInter.
+    Parameters
+    ----------
+    model, k, removal, feature_names, output_names, output_kind, method, tolerance, groups : as in `SOInter`
+    batch_size, random_state, verbose : as in `SOInter`
 
     Examples
     --------

@@ -25,7 +25,16 @@ DEFAULT_N = {"bar": 10, "effects": 10, "summary": 15, "heatmap": 20}
 
 
 def kinds(explanation: Explanation) -> list[str]:
-    """The kinds of plots that suit an explanation."""
+    """List the kinds of plots that suit an explanation.
+
+    Parameters
+    ----------
+    explanation : Explanation
+
+    Returns
+    -------
+    list of str
+    """
     if explanation.source.input_format.image is not None:
         return ["image"]
     known = ["bar", *(["effects"] if explanation.effects is not None else []), "summary", "heatmap"]
@@ -33,7 +42,18 @@ def kinds(explanation: Explanation) -> list[str]:
 
 
 def usual_kind(explanation: Explanation, row: int | None) -> str:
-    """What is drawn by default."""
+    """Name the plot that is drawn by default.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    row : int or None
+        None for all rows.
+
+    Returns
+    -------
+    str
+    """
     known = kinds(explanation)
     if "image" in known:
         return "image"
@@ -43,7 +63,29 @@ def usual_kind(explanation: Explanation, row: int | None) -> str:
 
 
 def draw(explanation: Explanation, kind: str | None, *, row: int | None, n: int | None, ax: Any) -> Any:
-    """Draw the plot of a kind, one of `kinds(explanation)`; None for the default."""
+    """Draw a plot of one row, or of all.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    kind : str or None
+        One of `kinds(explanation)`; None for the default.
+    row : int or None
+        Index of the row; None for all.
+    n : int or None
+        Maximum number of features (of images, rows).
+    ax : Axes or None
+        Where to draw; None for a new figure.
+
+    Returns
+    -------
+    Axes, or an array of them
+
+    Raises
+    ------
+    InputError
+        If the arguments do not fit the explanation, or each other.
+    """
     known = kinds(explanation)
     kind = usual_kind(explanation, row) if kind is None else kind
     if kind not in known:

@@ -48,6 +48,20 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
 
     Beside the relevance, effects are drawn where they are known and no `ax` is given; `effects` draws them on any axes.
     Bars of features that the row does not need are hollow.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    row : int, optional
+        Index of the row; negative ones count from the end.
+    n : int, default 10
+        Maximum number of features.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
     """
     if row is None:
         return _shares(explanation, n, ax)
@@ -72,7 +86,22 @@ def bar(explanation: Explanation, row: int | None = None, n: int = 10, ax: Axes 
 
 
 def effects(explanation: Explanation, row: int, n: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw which way the features selected for one row push the output, and how far; the rest is summed up."""
+    """Draw which way the features selected for one row push the output, and how far; the rest is summed up.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    row : int
+        Index of the row; negative ones count from the end.
+    n : int, default 10
+        Maximum number of features.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     row = check_row(explanation, row)
     units = _units(explanation, row, n)
     names = [*labels_with_values(explanation, row, units), OTHERS]
@@ -208,6 +237,23 @@ def summary(explanation: Explanation, n: int = 15, ax: Axes | None = None) -> Ax
     """Draw the share of rows that need each of the top n features, split by the value explained.
 
     Numbers count as above or below their median, probabilities as 1 above 0.5; of many classes, the rarest are joined.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    n : int, default 15
+        Maximum number of features.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    InputError
+        If several targets were explained.
     """
     targets = np.unique(explanation.target)
     if len(targets) != 1:

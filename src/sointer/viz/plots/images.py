@@ -204,6 +204,18 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
     """Draw one image with its target and selected pixels, the model's mask, and the smallest rectangle with them all.
 
     The mask is left out where it is not known (`value_source` is "expected"). With `ax`, only the first panel is drawn.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    row : int
+        Index of the row; negative ones count from the end.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes, or an array of them
     """
     require_extra("matplotlib", "plot")
     view = ImageView.of(explanation, row)
@@ -218,7 +230,20 @@ def image(explanation: Explanation, row: int, ax: Axes | None = None) -> Any:
 
 
 def image_grid(explanation: Explanation, rows: Sequence[int] | None = None, columns: int = 4) -> npt.NDArray[Any]:
-    """Draw several images, by default the first 8, with their targets and selected pixels."""
+    """Draw several images, by default the first 8, with their targets and selected pixels.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    rows : sequence of int, optional
+        Indices of the rows.
+    columns : int, default 4
+        Images side by side.
+
+    Returns
+    -------
+    array of Axes
+    """
     require_extra("matplotlib", "plot")
     check_positive_int(columns, "columns")
     shown = range(min(len(explanation), GRID_ROWS)) if rows is None else rows

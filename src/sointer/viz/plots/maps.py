@@ -154,7 +154,20 @@ DARK = 0.5
 
 
 def heatmap(explanation: Explanation, n: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw, for every target, the share of its rows that need each of the top n features."""
+    """Draw, for every target, the share of its rows that need each of the top n features.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    n : int, default 20
+        Maximum number of features.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+    """
     targets, counts = np.unique(explanation.target, return_counts=True)
     n_targets = len(targets)
     targets = np.sort(targets[np.argsort(-counts, kind="stable")][:MAX_TARGETS])

@@ -12,15 +12,16 @@ import numpy as np
 
 from sointer._support.files import put
 from sointer._support.progress import last_value
-from sointer.explanation import SHAPE_ALONE
+from sointer.verification import SHAPE_ALONE
 from sointer.viz.plots.canvas import NEUTRAL, labels_with_values, short, shorten, shorten_all, signed
 from sointer.viz.plots.images import thumbnail
 from sointer.viz.plots.words import html_words, rgba
 
 if TYPE_CHECKING:
     from sointer.explainers.sequence_explanation import SequenceExplanation
-    from sointer.explanation import Explanation, Verification
+    from sointer.explanation import Explanation
     from sointer.paths import Localities, Paths
+    from sointer.verification import Verification
 
 
 MAX_NAMES, MAX_ROWS, N_WEAKEST = 8, 20, 3

@@ -58,6 +58,18 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
 
     Where effects are not known, all marks are grey, the darker the more relevant. Of long documents, lines without any
     are left out.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    row : int
+        Index of the row; negative ones count from the end.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
     """
     row = check_row(explanation, row)
     text, found = document(explanation, row), marks(explanation, row)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sointer.explanation import Verification
+from sointer.verification import Verification
 
 if TYPE_CHECKING:
     from sointer.viz.report.samples import LabelEffects, PartialEffect

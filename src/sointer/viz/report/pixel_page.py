@@ -15,8 +15,8 @@ from sointer._support.validation import check_positive_int, check_unique_names
 from sointer.data.images import ImageShape
 from sointer.data.labels import Classes, column_labels
 from sointer.errors import InputError
-from sointer.explanation import SHAPE_ALONE
 from sointer.masking.rows import ExplainedRows
+from sointer.verification import SHAPE_ALONE
 from sointer.viz.plots.canvas import SELECTED, TARGET, label_colours, number_colours, to_rgb
 from sointer.viz.report.page import pack, render_template
 from sointer.viz.report.samples import N_DRAWS, ReportOptions, verification_budget

@@ -13,7 +13,7 @@ from sointer._support.files import check_file_place
 from sointer._support.validation import check_unique_names
 from sointer.data.sequences import PIECE, read_sequences
 from sointer.errors import InputError, require_extra
-from sointer.explanation import Verification
+from sointer.verification import Verification
 from sointer.viz.plots.canvas import short
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import N_DRAWS, ReportOptions, can_query, verification_budget

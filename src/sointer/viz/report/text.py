@@ -10,7 +10,7 @@ import numpy as np
 from sointer._support.validation import counted
 from sointer.config import POOR_SKILL
 from sointer.data.targets import effects_from
-from sointer.explanation import LEVEL
+from sointer.verification import LEVEL
 from sointer.viz.report.content import Card, ReportContent, Share, confirmed_share, rare_share
 from sointer.viz.report.samples import lacks_rows
 
