@@ -16,8 +16,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from sointer._support import cached_property, containers
-from sointer._support.validation import call_function, is_integer
 from sointer.data.inputs import InputFormat
+from sointer.data.text_pieces import pieces_of, read_pieces
 from sointer.errors import InputError, LoadError
 
 By = Literal["words", "occurrences", "sentences", "function"]
@@ -30,9 +30,6 @@ MAX_LETTER = 0x1FFFF
 SYMBOLS = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 """Emoji and dingbats: each is a word."""
 FLAG, TONES, SELECTORS = "[\U0001f1e6-\U0001f1ff]{2}", "\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f", "\ufe00-\ufe0f"
-
-
-SPLITTING = "the function given as groups="
 
 
 @cache
@@ -305,7 +302,7 @@ class TextFormat(InputFormat):
             piece_of = np.searchsorted([b for _, b in pieces], starts, side="right")
             return pieces, names, [normal(text[a:b]) for a, b in spans], piece_of
         if self.split is not None:
-            spans = read_pieces(_pieces(self.split, text), text)
+            spans = read_pieces(pieces_of(self.split, text), text)
         elif self.by == "function":
             raise LoadError(
                 "This explainer splits texts with its owner's function, which is not saved; expected it to be given "
@@ -380,50 +377,3 @@ def read_by(groups: Any) -> tuple[By, Splitter | None]:
             "function that splits a text, or a dictionary of words that belong together."
         )
     return (groups if isinstance(groups, str) else "words"), None  # type: ignore[return-value]
-
-
-def read_pieces(pieces: Iterable[Any], text: str) -> list[tuple[int, int]]:
-    """Where the pieces stand that the owner's function made of a text."""
-    spans: list[tuple[int, int]] = []
-    last = 0
-    for piece in pieces:
-        if isinstance(piece, str):
-            start = text.find(piece, last)
-            span = (start, start + len(piece))
-        else:
-            span = _span(piece, text)
-        if not last <= span[0] <= span[1] <= len(text):
-            raise InputError(
-                f"{SPLITTING} splits a text into {piece!r:.60}, which does not stand in the text "
-                f"{text!r:.60} after the piece before it. Return parts of the text as they are written, in their "
-                "order, or (start, end) for each."
-            )
-        if span[0] < span[1]:
-            spans.append(span)
-            last = span[1]
-    return spans
-
-
-def _pieces(split: Splitter, text: str) -> list[Any]:
-    def splitting(text: str) -> Any:
-        found = split(text)
-        return list(found) if isinstance(found, Iterable) and not isinstance(found, str) else found
-
-    given = f"the text {text!r:.60}"
-    pieces = call_function(splitting, text, what=SPLITTING, signature="(text) -> pieces", given=given)
-    if not isinstance(pieces, list):
-        raise InputError(
-            f"{SPLITTING} splits the text {text!r:.60} into {containers.describe(pieces)}, expected a list of its "
-            "parts as they are written, in their order, or of (start, end) for each."
-        )
-    return pieces
-
-
-def _span(piece: Any, text: str) -> tuple[int, int]:
-    pair = list(piece) if isinstance(piece, (tuple, list, np.ndarray)) else []
-    if len(pair) != 2 or not all(is_integer(place) for place in pair):
-        raise InputError(
-            f"{SPLITTING} splits the text {text!r:.60} into pieces such as {piece!r:.60}, expected strings, or two "
-            "whole numbers (start, end) for each."
-        )
-    return int(pair[0]), int(pair[1])
