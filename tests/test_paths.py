@@ -153,6 +153,31 @@ def test_main_paths_of_all_problems(name):
         assert right[np.abs(total) > 0.1].mean() > 0.9
 
 
+def test_an_output_that_gives_a_removed_feature_away_carries_no_effect_of_others():
+    """Risk depends on voltage and age: held as it was, beside another voltage, it would tell the age."""
+
+    def model(X):
+        voltage, age, temperature = X[:, 0], X[:, 1], X[:, 2]
+        broken = (temperature > 0.5) | (age > 0.5)
+        return np.column_stack([broken, 1 / (1 + np.exp(-2 * voltage - 2 * (age > 0.5)))])
+
+    X = np.random.default_rng(21).normal(size=(600, 4))
+    kinds = {"broken": "binary", "risk": "probability"}
+    settings = {
+        "output_names": list(kinds),
+        "output_kind": list(kinds.values()),
+        "query_budget": 3000,
+        "verbose": False,
+    }
+    explanation = SOInter(model, k=2, **settings, random_state=0).fit(X).explain(X[:60], target="broken")
+    paths = explanation.paths()
+    place = explanation.selected == 2
+    assert place.any(axis=1).mean() > 0.9
+    total, through = np.abs(paths.total[place]).mean(), np.abs(paths.through[:, :, 0][place]).mean()
+    assert total > 0.2
+    assert through < 0.1 * total
+
+
 # --- twins ---------------------------------------------------------------------------------------------------
 
 
