@@ -412,10 +412,13 @@ def test_errors_are_one_line_that_says_what_to_do(here: Path, arguments: list[st
 
 
 def test_a_mistake_of_ours_is_told_from_an_expected_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sointer.apps.cli.info.as_text", lambda *_: 1 / 0)
+    def mistaken(*_: object) -> str:
+        raise NameError("name 'x' is not defined")
+
+    monkeypatch.setattr("sointer.apps.cli.info.as_text", mistaken)
     result = run("info", "why")
     assert result.exit_code == 1
-    assert "error: ZeroDivisionError: division by zero (this should not happen" in result.stderr
+    assert "error: NameError: name 'x' is not defined (this should not happen" in result.stderr
     assert "Traceback" not in result.stderr
     assert "Traceback" in run("info", "why", "-v").stderr
 
