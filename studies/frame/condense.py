@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-MAX_ROWS = (10, 10, 10, 10, 5)
+MAX_ROWS = (16, 10, 10, 10, 5)
 """Tables of at most so many rows stay: the first of a page, which are its headlines, the second ... and all others."""
 N_FIRST = 6
 """Rows that stay of a page's first long table, where none is marked as missed."""
