@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from scipy.sparse import csr_array
 
 from quick import QUICK
@@ -14,9 +13,10 @@ from sointer import SOInter
 from sointer._support.containers import is_sparse
 from sointer.data.texts import Documents
 from sointer.errors import PoorFitWarning
+from sointer.masking.conditional import Replacement
 from sointer.training.energy import EnergyTrainer
 from sointer.training.queries import MAX_HELD_OUT
-from sointer.training.sequence_queries import Queries, split
+from sointer.training.sequence_queries import plan_queries
 
 N_SAMPLES, N_FEATURES = 120, 12
 # What is not zero, and every word, tells which sample it is from.
@@ -64,17 +64,26 @@ def test_nothing_is_learned_of_samples_held_out(monkeypatch, model, X, options, 
     assert 0.02 * budget < held_out.sum() <= min(0.1 * budget, MAX_HELD_OUT)
 
 
-@pytest.mark.parametrize(("n_queries", "n_sequences"), [(300, 500), (300, 40), (3000, 12), (60, 2), (50, 1)])
-def test_no_query_about_a_held_out_sequence_is_learned_from(n_queries, n_sequences):
-    sequence = np.random.default_rng(1).permutation(np.arange(n_queries) % n_sequences)
-    ids = torch.as_tensor(sequence)[:, None]
-    ones = torch.ones_like(ids)
-    queries = Queries(ids, ones.bool(), ones[:, 0], ones, 2)
-    learned, held_out = split(queries, sequence, 0.1, np.random.default_rng(2))
-    assert len(learned) + len(held_out) == n_queries
-    if n_sequences > 1:
-        assert not set(learned.ids[:, 0].tolist()) & set(held_out.ids[:, 0].tolist())
-        n_each = -(-n_queries // n_sequences)
-        assert 0.1 * n_queries <= len(held_out) < 0.1 * n_queries + n_each
-    else:
-        assert len(held_out) == 0.1 * n_queries
+@pytest.mark.parametrize(("n_queries", "n_sequences"), [(300, 500), (300, 40), (3000, 12), (20_000, 900), (60, 2)])
+def test_sequences_held_out_are_many_and_no_other_query_is_about_them(n_queries, n_sequences):
+    # Every token says which sequence it is from; every fourth sequence is the same as the one before.
+    sequences = [[f"{sample - (sample % 4 == 3)}"] * 5 for sample in range(n_sequences)]
+    replacement = Replacement.of(sequences, lambda tokens, position, rng: "")
+    sent, _, is_held_out = plan_queries(sequences, replacement, n_queries, 0.1, np.random.default_rng(2))
+    about = [set(tokens) - {""} for tokens in sent]
+    judged, learned = (
+        set().union(*(one for one, is_part in zip(about, part, strict=True) if is_part))
+        for part in (is_held_out, ~is_held_out)
+    )
+    assert len(sent) == n_queries
+    assert not judged & learned
+    assert is_held_out.sum() == min(0.1 * n_queries, 1000)
+    n_distinct = len({tokens[0] for tokens in sequences})
+    assert len(judged) >= 0.7 * min(0.1 * n_distinct, is_held_out.sum()), "of some queries no token is left"
+
+
+def test_queries_about_a_single_sequence_can_be_held_out_too():
+    sequences = [["a", "b", "c"]] * 3
+    sent, keep, is_held_out = plan_queries(sequences, Replacement.of(sequences), 50, 0.1, np.random.default_rng(2))
+    assert len(sent) == len(keep) == 50
+    assert is_held_out.sum() == 5

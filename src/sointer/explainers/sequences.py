@@ -146,7 +146,8 @@ class SequenceExplainer(SequenceFrame):
                 first = sequences[:N_FIRST]
                 first_outputs = query_tagger(black_box, first)  # a wrong model must come to light before time is spent
                 n_left = n_queries - len(first)
-                sent, keep, chosen = sequence_queries.plan_queries(sequences, replacement, n_left, rng)
+                plan = sequence_queries.plan_queries(sequences, replacement, n_left, VALIDATION_SHARE, rng)
+                sent, keep, is_held_out = plan
                 returned = query_tagger(black_box, sent)
                 outputs = TokenOutputs.infer(returned, self.tolerance)
                 if outputs.n_labels < 2:
@@ -161,7 +162,7 @@ class SequenceExplainer(SequenceFrame):
                     pseudo = None
                     if len(queries) >= training.MIN_PSEUDO_FROM:
                         pseudo = sequence_queries.PseudoQueries(sequences, replacement, index, vocabulary, outputs, rng)
-                    known, held_out = sequence_queries.split(queries, chosen, VALIDATION_SHARE, rng)
+                    known, held_out = (queries.take(torch.as_tensor(part)) for part in (~is_held_out, is_held_out))
                     rows = torch.as_tensor(vocabulary.rows(index.tokens))
                     steps: dict[str, Any] = {
                         "n_steps": training.n_steps_for(len(known)),

@@ -16,20 +16,34 @@ from sointer.masking.conditional import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
-MIN_BUCKET, CHECK_SEQUENCES = 512, 1000
+MIN_BUCKET, MAX_HELD_OUT = 512, 1000
 
 
 def plan_queries(
-    sequences: Sequence[Tokens], replacement: Replacement, n: int, rng: np.random.Generator
-) -> tuple[list[Tokens], list[NDArray[np.bool_]], NDArray[np.int64]]:
-    """Sequences of the data with a random share of their tokens replaced, which were kept, and which they are."""
-    if n <= len(sequences):
-        chosen = rng.permutation(len(sequences))[:n]
-    else:
-        chosen = rng.permutation(np.arange(n) % len(sequences))
+    sequences: Sequence[Tokens], replacement: Replacement, n: int, share_held_out: float, rng: np.random.Generator
+) -> tuple[list[Tokens], list[NDArray[np.bool_]], NDArray[np.bool_]]:
+    """Sequences of the data with a random share of their tokens replaced, which were kept, and what is held out.
+
+    Held-out queries are about sequences that no other query is about, and about as many of them as this share allows.
+    """
+    same: dict[tuple[str, ...], int] = {}
+    number = np.array([same.setdefault(tuple(tokens), i) for i, tokens in enumerate(sequences)])
+    distinct = rng.permutation(np.unique(number))
+    n_held_out = min(MAX_HELD_OUT, max(1, int(share_held_out * n)))
+    n_apart = min(max(1, round(share_held_out * len(distinct))), n_held_out, len(distinct) - 1)
+    others = rng.permutation(np.flatnonzero(~np.isin(number, distinct[:n_apart])))
+    chosen = np.resize(distinct[:n_apart] if n_apart else others, n_held_out), np.resize(others, n - n_held_out)
+    sent, keep = replaced([sequences[i] for i in np.concatenate(chosen).tolist()], replacement, rng)
+    return sent, keep, np.arange(n) < n_held_out
+
+
+def replaced(
+    sequences: Sequence[Tokens], replacement: Replacement, rng: np.random.Generator
+) -> tuple[list[Tokens], list[NDArray[np.bool_]]]:
+    """These sequences with a random share of their tokens replaced, and which were kept."""
     keep = []
-    for i in chosen.tolist():
-        n, kind = len(sequences[i]), rng.random()
+    for tokens in sequences:
+        n, kind = len(tokens), rng.random()
         if kind < WHOLE:
             keep.append(np.ones(n, dtype=bool))
         elif kind < WHOLE + RUNS:
@@ -37,8 +51,7 @@ def plan_queries(
             keep.append((start <= np.arange(n)) & (np.arange(n) < stop))
         else:
             keep.append(rng.random(n) < rng.random())
-    sent = replacement.draw([sequences[i] for i in chosen.tolist()], keep, rng)
-    return sent, keep, chosen
+    return replacement.draw(sequences, keep, rng), keep
 
 
 @dataclass(eq=False)
@@ -124,7 +137,8 @@ class PseudoQueries:
 
     def queries(self, n: int) -> tuple[Queries, Tensor]:
         """So many, without outputs, and the features of all tokens that any of them hold."""
-        sent, keep, _ = plan_queries(self.sequences, self.replacement, n, self.rng)
+        chosen = np.resize(self.rng.permutation(len(self.sequences)), n)
+        sent, keep = replaced([self.sequences[i] for i in chosen.tolist()], self.replacement, self.rng)
         made = Queries.of(self.index, sent, keep, self.outputs, None)
         return made, torch.as_tensor(self.vocabulary.rows(self.index.tokens))
 
@@ -146,17 +160,3 @@ class Buckets:
         """So many queries of one bucket."""
         bucket = self.buckets[int(torch.multinomial(self.weights, 1, generator=generator))]
         return self.queries.take(bucket[torch.randint(len(bucket), (n,), generator=generator)])
-
-
-def split(
-    queries: Queries, sequence: NDArray[np.int64], share: float, rng: np.random.Generator
-) -> tuple[Queries, Queries]:
-    """Queries to learn from, and some held out: all that are made of some sequences; `sequence` says of which."""
-    order = rng.permutation(len(queries))
-    n = min(CHECK_SEQUENCES, max(1, int(share * len(queries))))
-    found, first, count = np.unique(sequence[order], return_index=True, return_counts=True)
-    in_turn = np.argsort(first)
-    n_before = np.cumsum(count[in_turn]) - count[in_turn]
-    chosen = in_turn[n_before < n][: max(1, len(found) - 1)]
-    held_out = np.isin(sequence[order], found[chosen]) if len(found) > 1 else np.arange(len(order)) < n
-    return queries.take(torch.as_tensor(order[~held_out])), queries.take(torch.as_tensor(order[held_out]))
