@@ -79,7 +79,7 @@ def test_sequences_held_out_are_many_and_no_other_query_is_about_them(n_queries,
     assert not judged & learned
     assert is_held_out.sum() == min(0.1 * n_queries, 1000)
     n_distinct = len({tokens[0] for tokens in sequences})
-    assert len(judged) >= 0.7 * min(0.1 * n_distinct, is_held_out.sum()), "of some queries no token is left"
+    assert len(judged) >= 0.7 * min(0.1 * n_distinct, 50, is_held_out.sum()), "of some queries no token is left"
 
 
 def test_queries_about_a_single_sequence_can_be_held_out_too():

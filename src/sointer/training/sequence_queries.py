@@ -16,7 +16,9 @@ from sointer.masking.conditional import Replacement
 
 WHOLE, RUNS = 0.1, 0.35
 """Shares of queries about sequences as they are, and about runs of tokens: what decides mostly stands together."""
-MIN_BUCKET, MAX_HELD_OUT = 512, 1000
+MIN_BUCKET = 512
+MAX_HELD_OUT, MAX_APART = 1000, 50
+"""Queries held out, and sequences that these are about, at most: fewer sequences are a poor judge, more are missed."""
 
 
 def plan_queries(
@@ -24,13 +26,13 @@ def plan_queries(
 ) -> tuple[list[Tokens], list[NDArray[np.bool_]], NDArray[np.bool_]]:
     """Sequences of the data with a random share of their tokens replaced, which were kept, and what is held out.
 
-    Held-out queries are about sequences that no other query is about, and about as many of them as this share allows.
+    Held-out queries are about sequences that no other query is about.
     """
     same: dict[tuple[str, ...], int] = {}
     number = np.array([same.setdefault(tuple(tokens), i) for i, tokens in enumerate(sequences)])
     distinct = rng.permutation(np.unique(number))
     n_held_out = min(MAX_HELD_OUT, max(1, int(share_held_out * n)))
-    n_apart = min(max(1, round(share_held_out * len(distinct))), n_held_out, len(distinct) - 1)
+    n_apart = min(max(1, round(share_held_out * len(distinct))), MAX_APART, n_held_out, len(distinct) - 1)
     others = rng.permutation(np.flatnonzero(~np.isin(number, distinct[:n_apart])))
     chosen = np.resize(distinct[:n_apart] if n_apart else others, n_held_out), np.resize(others, n - n_held_out)
     sent, keep = replaced([sequences[i] for i in np.concatenate(chosen).tolist()], replacement, rng)

@@ -37,7 +37,7 @@ STEPS_AGAIN, N_PARTS = 2, 8
 """How many times as many steps it then takes, and in how many parts these queries are made, each of them seen about
 once."""
 EMA = 0.995
-N_CHECKS, PATIENCE = 16, 4
+N_CHECKS = 16
 
 
 def n_steps_for(n_queries: int) -> int:
@@ -69,7 +69,7 @@ class Learner:
         self.snapshots = snapshots
         self._judged_by = judged_by
         self.held_out, self.n_steps, self.n_done = held_out, n_steps, 0
-        self.best_loss, self._n_worse = math.inf, 0
+        self.best_loss = math.inf
         self._queried = Buckets.of(queries)
         self._pseudo: Buckets | None = None
         others = [p for name, p in energy.named_parameters() if name != "static"]
@@ -84,29 +84,23 @@ class Learner:
         """From now on learn from these queries too, which an energy labelled, and no longer from those before."""
         self._pseudo, self.rows = Buckets.of(queries), rows
 
-    @property
-    def is_done(self) -> bool:
-        """Whether more steps would change nothing."""
-        return self.n_done >= self.n_steps or self._n_worse >= PATIENCE
-
     def run(self, until: int, history: History) -> None:
-        """Go on until so many steps are done."""
+        """Go on until so many steps are done, without stopping early: much is learned last, at the lowest rates."""
         every, n_before = max(1, self.n_steps // N_CHECKS), self.n_done
-        progress = torch.zeros(2, dtype=torch.float64, device="cpu")
+        progress = torch.zeros(1, dtype=torch.float64, device="cpu")
         state = self._state(progress)
         stage = self.snapshots.stage(state, until, history)
         if stage.n_done:
-            self.n_done, (self.best_loss, n_worse) = stage.n_done, progress.tolist()
-            self._n_worse = int(n_worse)
+            self.n_done, self.best_loss = stage.n_done, float(progress)
             self.generator.set_state(state["draws"])
             history.step(self.n_done - n_before)
-        while self.n_done < until and not self.is_done:
+        while self.n_done < until:
             history.step(loss=self.step())
             if self.n_done % every == 0 or self.n_done == until:
                 self._compare(history)
-            progress[0], progress[1] = self.best_loss, self._n_worse
+            progress[0] = self.best_loss
             state["draws"].copy_(self.generator.get_state())
-            stage.keep(self.n_done, is_last=self.is_done)
+            stage.keep(self.n_done)
 
     def _state(self, progress: Tensor) -> dict[str, Tensor]:
         """All that steps change."""
@@ -122,11 +116,9 @@ class Learner:
         quality = judge(self.energy, self.rows, self.held_out)
         loss = self._judged_by(quality)
         if loss < best:
-            self.best_loss, self._n_worse = loss, 0
+            self.best_loss = loss
             for part, average in zip(self._best, self._average, strict=True):
                 part.copy_(average)
-        else:
-            self._n_worse += 1
         self._load(now)
         history.record(
             stage="learning",
@@ -328,11 +320,11 @@ def learn_absent(
         judged_by=attrgetter("absent_loss"),
     )
     history.stage("learning absent tokens", learner.n_steps)
-    while not learner.is_done:
+    for until in range(part, learner.n_steps + 1, part):
         queries, rows = pseudo.queries(int(SHARE_PSEUDO * BATCH * part))
         pseudo_label(teacher, rows, queries, generator)
         learner.learn_pseudo(queries, rows)
-        learner.run(learner.n_done + part, history)
+        learner.run(until, history)
     return learner.finish()
 
 
