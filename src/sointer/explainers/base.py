@@ -23,13 +23,12 @@ from sointer.explainers.data_checks import (
     warn_about_number,
     warn_about_unseen_labels,
 )
-from sointer.explainers.estimator import ExplainerMixin, Identified
+from sointer.explainers.estimator import ExplainerMixin, Identified, refuse_for_sequences
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.records import Provenance
-from sointer.explainers.sequence_base import explain_sequences, refuse_for_sequences
+from sointer.explainers.sequence_base import explain_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
-from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
@@ -56,8 +55,6 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     """Whether every explanation queries the model."""
     queries_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
-    sequences_: SequenceExplainer | None = None
-    """The explainer behind this one, where it was fitted on token lists."""
     _distance: tuple[Background, Distance | BesideTexts] | None = None
     """What `distance` needs, and the training rows it was made from."""
 

@@ -23,9 +23,9 @@ from sointer.energy.networks import VectorEnergy
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
-from sointer.explainers.estimator import ShowsCouplings
+from sointer.explainers.estimator import ShowsCouplings, refuse_for_sequences
 from sointer.explainers.record_check import Probe
-from sointer.explainers.sequence_base import fit_sequences, refuse_for_sequences, save_sequences
+from sointer.explainers.sequence_base import fit_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.elimination import EliminationInterpreter
@@ -199,9 +199,8 @@ class SOInter(ShowsCouplings, Explainer):
                 self._interactions = None
                 snapshots.clear()
                 return self
-            context, plan = fitting.make_context(self, subject, black_box, targets)
+            context, recipe, plan = fitting.make_context(self, subject, black_box, targets)
             context.snapshots = snapshots
-            recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread(device, lasts=True):
@@ -375,7 +374,8 @@ class SOInter(ShowsCouplings, Explainer):
         """
         from sointer.io.explainers import save
 
-        if save_sequences(self, path, rows):
+        if self.sequences_ is not None:
+            self.sequences_.save(path, rows=rows)
             return
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)

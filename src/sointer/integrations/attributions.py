@@ -16,7 +16,7 @@ from sointer.data.targets import effects_on_output
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.estimator import refuse_for_sequences
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation

@@ -15,7 +15,7 @@ from sointer._support import __version__
 from sointer._support.files import put
 from sointer.config import Rows
 from sointer.errors import InputError, LoadError, require_extra
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io.explainers import load
 

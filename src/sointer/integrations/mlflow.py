@@ -16,7 +16,7 @@ from sointer._support import __version__
 from sointer._support.containers import as_pandas, is_frame
 from sointer.config import Rows
 from sointer.errors import InputError, require_extra
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io import explainers as persistence
 

@@ -25,7 +25,7 @@ from sointer.data.text_tables import TextTableFormat
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
-from sointer.explainers.sequence_base import as_sointer
+from sointer.explainers.sequence_base import as_explainer
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.explainers import load
 
@@ -182,8 +182,7 @@ def run(
             print(line, file=sys.stderr, flush=True)
 
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s: %(message)s")
-    if isinstance(explainer, SequenceExplainer):
-        explainer = as_sointer(explainer)
+    explainer = as_explainer(explainer)
     if not isinstance(explainer, Explainer):
         name = name or Path(explainer).resolve().name
         explainer = load(explainer, model)
