@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.files import AtomicFile
+from sointer._support.files import AtomicFile, reading
 from sointer._support.validation import check_unique_names
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"
