@@ -270,7 +270,7 @@ class SequenceExplainer(SequenceFrame):
             check_positive_int(size, "k")
         if not isinstance(query, bool):
             raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
-        sent_before = self.n_explain_queries_
+        black_box, sent_before = self.black_box_, self.n_explain_queries_
         outputs, source = self._predictions(sequences, predicted, query)
         n_queries = self.n_explain_queries_ - sent_before
         labels = [[] if outputs is None else self.outputs_.values(outputs[i]) for i in range(len(sequences))]
@@ -283,7 +283,7 @@ class SequenceExplainer(SequenceFrame):
             self.outputs_,
             source,
             self.level if size == "auto" else None,
-            verifier=self._verifier(),
+            verifier=None if black_box is None else (partial(query_tagger, black_box), self.replacement_),
             tracer=partial(trace_paths, self.additive_ or self.energy_, self.vocabulary_, self.replacement_),
             provenance=Provenance(self, size, 0, n_queries),
         )
@@ -391,7 +391,3 @@ class SequenceExplainer(SequenceFrame):
                             found.scores[flat],
                         )
         others.warn()
-
-    def _verifier(self) -> Any:
-        black_box, replacement = self.black_box_, self.replacement_
-        return None if black_box is None else (partial(query_tagger, black_box), replacement)

@@ -102,7 +102,8 @@ def read_mulan_labels(path: Path) -> list[str]:
         content = path.read_bytes()
         if b"<!" in content.replace(b"<!--", b""):
             raise ValueError("it declares a document type, which a list of labels does not need")
-        names = [element.get("name") for element in ElementTree.fromstring(content).iter() if _is_label(element)]
+        elements = ElementTree.fromstring(content).iter()
+        names = [element.get("name") for element in elements if element.tag.rpartition("}")[2] == "label"]
     except (ElementTree.ParseError, ValueError, LookupError, OSError) as exc:
         raise LoadError(f"{path} cannot be read as a MULAN list of labels: {exc}") from exc
     labels = [name for name in names if name]
@@ -111,10 +112,6 @@ def read_mulan_labels(path: Path) -> list[str]:
             f"{path} should list labels by different names, got {len(names)} with {len(set(labels))} names."
         )
     return labels
-
-
-def _is_label(element: ElementTree.Element) -> bool:
-    return element.tag.rpartition("}")[2] == "label"
 
 
 def _read_header(lines: TextIO) -> _Header:

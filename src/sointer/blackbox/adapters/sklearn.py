@@ -75,13 +75,10 @@ class EstimatorPredict(CopiedAsItself):
         if self.method != "predict_proba":
             return NO_CLASSES if isinstance(self.model, BaseEstimator) and is_regressor(self.model) else None
         n_outputs = 0 if self._predicted is None else self._predicted.table.shape[1]
-        is_many = [self._has_many_classes(output) for output in range(n_outputs)]
+        is_many = [len(self._classes(output) or ()) > 2 for output in range(n_outputs)]
         if n_outputs > 1 and any(is_many):
             return [None if many else "probability" for many in is_many]
         return "probability"
-
-    def _has_many_classes(self, output: int) -> bool:
-        return len(self._classes(output) or ()) > 2
 
     def choose_method(self, X: Any) -> str | None:
         """Choose the method by some rows, unless that was done; what the user should know of the choice, if anything.
@@ -165,7 +162,7 @@ class EstimatorPredict(CopiedAsItself):
         try:
             outputs = getattr(self.model, self.method or "predict")(X)
         except Exception as error:
-            if is_about_columns(error):
+            if _ABOUT_COLUMNS.search(str(error)):
                 refuse_other_columns(self.model, X)
             raise
         if self.method != "predict_proba":
@@ -225,7 +222,7 @@ class EstimatorPredict(CopiedAsItself):
             return table[:, 1]
         classes = self._classes(output)
         # Only one class was seen in training: its probability is 1.
-        is_positive = classes is not None and _is_positive(classes[0])
+        is_positive = classes is not None and (isinstance(classes[0], str) or classes[0] not in (0, -1))
         return table[:, 0] if is_positive else 1.0 - table[:, 0]
 
     def _classes(self, output: int) -> list[Any] | None:
@@ -303,10 +300,6 @@ def _may_have_many_classes(model: Any) -> bool:
     return len(known) > 2 or any(np.size(labels) > 2 for labels in known)
 
 
-def _is_positive(label: Any) -> bool:
-    return isinstance(label, str) or label not in (0, -1)
-
-
 def _within(table: FloatTable) -> FloatTable:
     """Probabilities that are outside [0, 1] by rounding alone, inside it."""
     inside = np.clip(table, 0.0, 1.0)
@@ -318,6 +311,7 @@ _PLACES = ("feature_names_in_", "feature_names_", "feature_names", "feature_name
 _NUMBERED = re.compile(r"(Column_)?\d+")
 """Names that lightgbm and catboost make where they are given none."""
 _ABOUT_COLUMNS = re.compile("feature|columns are missing", re.IGNORECASE)
+"""In errors of models that complain about the columns that they were given."""
 MAX_WRITTEN = 8
 """So many names are written into a message, as what to do."""
 
@@ -358,11 +352,6 @@ def refuse_other_columns(model: Any, X: Any) -> None:
         what = f"its columns in another order than the {name} was trained on: {some(names)}"
     columns = f"X[{names!r}]" if len(names) <= MAX_WRITTEN else "X[names], with the names of these"
     raise InputError(f"X has {what}. Give fit the columns that the model takes, in its order: {columns}.")
-
-
-def is_about_columns(error: Exception) -> bool:
-    """Whether a model seems to complain about the columns that it was given."""
-    return _ABOUT_COLUMNS.search(str(error)) is not None
 
 
 def reads_by_place(model: Any, X: Any) -> bool:

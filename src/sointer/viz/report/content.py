@@ -182,15 +182,12 @@ class ReportContent:
     @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
         """(targets, samples) where the model confirms the selection, by the rule of `Verification`."""
-        return self._verdict("confirmed")
+        return verdicts(self.agreement, self.n_draws, "confirmed")
 
     @property
     def refuted(self) -> npt.NDArray[np.bool_]:
         """(targets, samples) where it clearly does not."""
-        return self._verdict("refuted")
-
-    def _verdict(self, name: str) -> npt.NDArray[np.bool_]:
-        return verdicts(self.agreement, self.n_draws, name)
+        return verdicts(self.agreement, self.n_draws, "refuted")
 
 
 def verdicts(agreement: npt.NDArray[Any], n_draws: int | None, name: str) -> npt.NDArray[np.bool_]:
