@@ -191,9 +191,7 @@ class ExplainedRows(MaskableRows):
         """The samples of several, one after the other, without what is known about them; groups must be the same."""
         if len(parts) == 1:
             return parts[0]
-        tables = [part.data for part in parts]
-        data = stacked(tables) if is_sparse(tables[0]) else np.concatenate(tables)
-        return replace(parts[0], data=data, index=None, sent=SentRows())
+        return replace(parts[0], data=stacked([part.data for part in parts]), index=None, sent=SentRows())
 
     def for_each(self, targets: Sequence[int] | NDArray[np.int64]) -> tuple[ExplainedRows, NDArray[np.int64]]:
         """Rows about all of these targets of every sample, sample by sample, and the target of each."""

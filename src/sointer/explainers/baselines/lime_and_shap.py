@@ -325,8 +325,7 @@ def walk_weights(row: Row, n_samples: int, *, signed: bool) -> NDArray[np.float6
     walks = [joins[row.rng.permutation(n_units)] for _ in range(n_walks)]
     stops = np.arange(n_steps)[:, None]
     points = [next(row.copies(step_of_unit < stops)) for step_of_unit in walks]
-    joined = np.concatenate(points) if row.document is None else stacked(points)
-    values = row.values(joined).reshape(n_walks, n_steps, -1)
+    values = row.values(stacked(points)).reshape(n_walks, n_steps, -1)
     for step_of_unit, walked in zip(walks, values, strict=True):
         changes = np.diff(np.vstack([walked, row.value]), axis=0) / np.bincount(step_of_unit)[:, None]
         weights[:, row.units] += (changes if signed else np.abs(changes))[step_of_unit].T / n_walks
