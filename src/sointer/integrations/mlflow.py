@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import __version__
 from sointer._support.containers import as_pandas, is_frame
 from sointer.config import Rows
+from sointer.data.times import times_of
 from sointer.errors import InputError, require_extra
 from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
@@ -22,8 +23,6 @@ from sointer.io import explainers as persistence
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from sointer.data.times import TimeCode
 
 FLAVOR = "sointer"
 FOLDER = "explainer"
@@ -186,18 +185,9 @@ def _as_in_fit(explainer: SOInter, X: Any) -> Any:
         cells = X[column.label]
         if all(isinstance(cell, str) for cell in cells.dropna()):
             with suppress(ValueError, TypeError):  # what is no date is refused, as ever
-                X[column.label] = _times(cells, column.time)
+                texts = cells.astype(object).where(cells.notna(), None).tolist()
+                X[column.label] = times_of(texts, column.time, column.label).set_axis(X.index)
     return X
-
-
-def _times(values: Any, time: TimeCode) -> Any:
-    import pandas as pd
-
-    if time.is_duration:
-        return pd.to_timedelta(values)
-    if time.zone is None:
-        return pd.to_datetime(values, format="ISO8601")
-    return pd.to_datetime(values, format="ISO8601", utc=True).dt.tz_convert(time.zone)
 
 
 def _check(explainer: Any) -> None:
