@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,7 @@ MAX_QUERY_BYTES = 2**31
 """Of what fit learns from."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceExplainer(SequenceFrame):
     """Explain the output of one token of a sequence by the few tokens that decide it.
 
@@ -98,34 +100,18 @@ class SequenceExplainer(SequenceFrame):
     ('price', ['$'])
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = "auto",
-        level: float = LEVEL,
-        window: int | Literal["auto"] = "auto",
-        replacement: ReplacementFunction | None = None,
-        splitter: Splitter | None = None,
-        tolerance: float = 0.1,
-        query_budget: int | None = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self.model = model
-        self.k = k
-        self.level = level
-        self.window = window
-        self.replacement = replacement
-        self.splitter = splitter
-        self.tolerance = tolerance
-        self.query_budget = query_budget
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
+    model: Any = field(kw_only=False)
+    k: int | Literal["auto"] = "auto"
+    level: float = LEVEL
+    window: int | Literal["auto"] = "auto"
+    replacement: ReplacementFunction | None = None
+    splitter: Splitter | None = None
+    tolerance: float = 0.1
+    query_budget: int | None = None
+    batch_size: int | None = None
+    random_state: Any = None
+    verbose: bool | None = None
+    device: str = "cpu"
 
     # --- fitting -----------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SOInter(ShowsCouplings, Explainer):
     """Explain one output of a model that predicts many, by the few features that decide it.
 
@@ -97,55 +99,32 @@ class SOInter(ShowsCouplings, Explainer):
     """
 
     queries_for_sizes = False
-    _tracer: Tracer | None = None
-    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
-    """The interpreter, and the same made quicker, which takes longer than an explanation."""
-    _interactions: NDArray[np.float32] | None = None
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = "auto",
-        removal: Any = "auto",
-        structured: bool = True,
-        preset: Preset = "default",
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        text_columns: Sequence[Any] | None = None,
-        query_budget: int | None = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-        device: str = "cpu",
-        energy: EnergyConfig | None = None,
-        interpreter: InterpreterConfig | None = None,
-        training: TrainingConfig | None = None,
-    ) -> None:
-        self.model = model
-        self.k = k
-        self.removal = removal
-        self.structured = structured
-        self.preset = preset
-        self.feature_names = feature_names
-        self.output_names = output_names
-        self.output_kind = output_kind
-        self.method = method
-        self.tolerance = tolerance
-        self.groups = groups
-        self.text_columns = text_columns
-        self.query_budget = query_budget
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.energy = energy
-        self.interpreter = interpreter
-        self.training = training
+    model: Any = field(kw_only=False)
+    k: int | Literal["auto"] = "auto"
+    removal: Any = "auto"
+    structured: bool = True
+    preset: Preset = "default"
+    feature_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+    output_kind: str | None = None
+    method: str | None = None
+    tolerance: float | None = None
+    groups: Any = None
+    text_columns: Sequence[Any] | None = None
+    query_budget: int | None = None
+    batch_size: int | None = None
+    random_state: Any = None
+    verbose: bool | None = None
+    device: str = "cpu"
+    energy: EnergyConfig | None = None
+    interpreter: InterpreterConfig | None = None
+    training: TrainingConfig | None = None
+
+    _tracer: Tracer | None = field(default=None, init=False)
+    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = field(default=None, init=False)
+    """The interpreter, and the same made quicker, which takes longer than an explanation."""
+    _interactions: NDArray[np.float32] | None = field(default=None, init=False)
 
     # --- fitting -----------------------------------------------------------------------------------------
 
