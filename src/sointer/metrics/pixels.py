@@ -151,6 +151,21 @@ class TargetModel:
         batches = containers.slices(len(targets), self.batch_size)
         return np.concatenate([at_targets(self._query(images(batch)), targets[batch]) for batch in batches])
 
+    def where_kept(
+        self,
+        images: NDArray[Any],
+        pixels: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        fill: Fill,
+        mean_image: ArrayLike,
+    ) -> NDArray[Any]:
+        """Labels of each image's target where all but some pixels (n, k) are filled in."""
+
+        def filled(batch: slice) -> NDArray[Any]:
+            return fill_masked(images[batch], as_masks(pixels[batch], images.shape), fill, mean_image)
+
+        return self.at(filled, targets)
+
     def _query(self, images: NDArray[Any]) -> NDArray[Any]:
         self.n_queries += len(images)
         reply = self.model(images)
