@@ -33,6 +33,7 @@ from sointer.apps.cli.console import (
     refuse_existing,
     running,
 )
+from sointer.errors import InputError
 
 STDOUT = Path("-")
 
@@ -105,8 +106,6 @@ def explain(
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.errors import InputError
-
         if out != STDOUT:
             refuse_existing(out, force)
             check_file_place(out)
@@ -272,7 +271,6 @@ def report(
         check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_ids, read_targets, read_to_explain
-        from sointer.errors import InputError
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         of_sequences = opened.sequences_ is not None
