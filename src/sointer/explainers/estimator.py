@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.validation import check_positive_int, is_integer, some
+from sointer._support.validation import is_integer, some
 from sointer.errors import CheckpointWarning, InputError, LoadError, warn_caller
 
 if TYPE_CHECKING:
@@ -138,45 +138,6 @@ class ShowsItself:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-
-class ShowsCouplings(ShowsItself):
-    """The plots and the notebook view of `SOInter`."""
-
-    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
-        """Draw a heat map of how strongly outputs are coupled.
-
-        For masks: how strongly a pixel of the mask depends on places in the image, by displacement, on average.
-
-        Parameters
-        ----------
-        n : int, default 40
-            Number of outputs shown: those with the strongest couplings.
-        ax : matplotlib Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
-        from sointer.viz.plots.maps import interactions, neighbours
-
-        explainer: Any = self
-        check_is_fitted(explainer, "output_interactions_")
-        check_positive_int(n, "n")
-        matrix = np.asarray(explainer.output_interactions_)
-        if len(matrix) != explainer.n_outputs_:
-            return neighbours(matrix, ax=ax)
-        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
-        return interactions(matrix[np.ix_(shown, shown)], [explainer.output_names_[i] for i in shown], ax=ax)
-
-    def _html(self) -> str | None:
-        from sointer.viz.plots.notebook import html_explainer
-
-        explainer: Any = self
-        if explainer.sequences_ is not None:
-            return str(explainer.sequences_._repr_html_())
-        return html_explainer(explainer) if hasattr(explainer, "interpreter_") else None
 
 
 MAX_SCORED_TARGETS = 16

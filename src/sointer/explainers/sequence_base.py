@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from sointer.energy.chain import ChainEnergy
-    from sointer.explainers.base import Explainer
     from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
     from sointer.training.snapshots import Snapshots
@@ -323,18 +322,6 @@ def as_sointer(behind: SequenceExplainer) -> SOInter:
 def as_explainer(explainer: Any) -> Any:
     """The same, with a SOInter before a SequenceExplainer."""
     return as_sointer(explainer) if isinstance(explainer, SequenceFrame) else explainer
-
-
-def explain_sequences(
-    explainer: Explainer, behind: SequenceExplainer, X: Any, target: Any, refine: Any, **options: Any
-) -> SequenceExplanation:
-    """What the explainer behind says of sequences."""
-    if refine:
-        raise InputError(f"refine={refine!r} is not for sequences; leave it out, and verify() what is selected.")
-    try:
-        return behind.explain(X, "all" if target is None else target, **options)
-    finally:
-        explainer.n_explain_queries_ = behind.n_explain_queries_
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.torch_state import device_of, one_thread, resolve_device
-from sointer._support.validation import is_integer
+from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.inference import output_interactions
@@ -24,7 +24,7 @@ from sointer.energy.networks import VectorEnergy
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
-from sointer.explainers.estimator import ShowsCouplings, refuse_for_sequences
+from sointer.explainers.estimator import ShowsItself, refuse_for_sequences
 from sointer.explainers.record_check import Probe
 from sointer.explainers.sequence_base import fit_sequences
 from sointer.explainers.tracing import Tracer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SOInter(ShowsCouplings, Explainer):
+class SOInter(ShowsItself, Explainer):
     """Explain one output of a model that predicts many, by the few features that decide it.
 
     Parameters
@@ -327,6 +327,41 @@ class SOInter(ShowsCouplings, Explainer):
             return describe_localities(
                 self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
             )
+
+    # --- showing -----------------------------------------------------------------------------------------
+
+    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
+        """Draw a heat map of how strongly outputs are coupled.
+
+        For masks: how strongly a pixel of the mask depends on places in the image, by displacement, on average.
+
+        Parameters
+        ----------
+        n : int, default 40
+            Number of outputs shown: those with the strongest couplings.
+        ax : matplotlib Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from sointer.viz.plots.maps import interactions, neighbours
+
+        check_is_fitted(self, "output_interactions_")
+        check_positive_int(n, "n")
+        matrix = self.output_interactions_
+        if len(matrix) != self.n_outputs_:
+            return neighbours(matrix, ax=ax)
+        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
+        return interactions(matrix[np.ix_(shown, shown)], [self.output_names_[i] for i in shown], ax=ax)
+
+    def _html(self) -> str | None:
+        from sointer.viz.plots.notebook import html_explainer
+
+        if self.sequences_ is not None:
+            return self.sequences_._repr_html_()
+        return html_explainer(self) if hasattr(self, "interpreter_") else None
 
     # --- keeping -----------------------------------------------------------------------------------------
 
