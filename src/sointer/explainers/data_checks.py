@@ -132,8 +132,7 @@ def warn_about_outputs(outputs: Outputs, raw: NDArray[Any]) -> None:
         constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
         warn_caller(
             f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} predictions: "
-            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
-            "no feature decided them. Give data on which they vary.",
+            f"{some(constant)}. Their explanations mean little: no feature decided them. Give data on which they vary.",
             ConstantOutputWarning,
         )
 
@@ -181,8 +180,8 @@ def check_columns(data: Any, input_format: InputFormat | None) -> None:
         names = [input_format.feature_names[feature] for feature in np.unique(tiny)]
         raise InputError(
             f"fit: {len(names)} of {input_format.n_features} features vary by less than {MIN_RANGE:g} in X, which "
-            f"single precision cannot tell from constant ones: {', '.join(map(repr, names[:5]))}"
-            f"{' ...' if len(names) > 5 else ''}. Multiply them by a large number, as in another unit, or drop them."
+            f"single precision cannot tell from constant ones: {some(names)}. Multiply them by a large number, as in "
+            "another unit, or drop them."
         )
     varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
     if input_format.image is not None and varies.any():
@@ -191,7 +190,7 @@ def check_columns(data: Any, input_format: InputFormat | None) -> None:
         names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
         warn_caller(
             f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
-            f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
+            f"{some(names)}. Drop them, or give data on which they vary.",
             ConstantFeatureWarning,
         )
 

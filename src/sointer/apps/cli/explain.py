@@ -124,6 +124,7 @@ def explain(
         check_readable(data)
         check_model(model)
 
+        from sointer._support.validation import some
         from sointer.apps.cli.inputs import open_explainer, read_targets
         from sointer.io.stream import stream_explain
 
@@ -137,8 +138,8 @@ def explain(
             explain_sequences(console, opened.sequences_, data, out, positions, options)
             return
         if not target and len(opened.targets_) > 1:
-            names = [opened.output_names_[t] for t in opened.targets_[:5]]
-            raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
+            names = some([opened.output_names_[t] for t in opened.targets_])
+            raise InputError(f"--target is missing; give one of {names}, or all.")
         targets = read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None)
         settings: dict[str, Any] = {
             "target": "all" if targets is None else targets,

@@ -15,7 +15,7 @@ from typing import Any
 from sointer._support import containers
 from sointer._support.files import CSV, TOKENS
 from sointer._support.torch_state import resolve_device
-from sointer._support.validation import did_you_mean
+from sointer._support.validation import did_you_mean, some
 from sointer.apps.cli.console import Console, no_module, one_line
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
@@ -67,8 +67,8 @@ def read_to_fit(
     missing = [name for name in wanted if name not in known]
     if missing:
         raise InputError(
-            f"{path} lacks {len(missing)} of the columns that the model was trained on: {', '.join(missing[:5])}"
-            f"{' ...' if len(missing) > 5 else ''}. {did_you_mean(missing[0], known)}"
+            f"{path} lacks {len(missing)} of the columns that the model was trained on: {some(missing)}. "
+            f"{did_you_mean(missing[0], known)}"
         )
     columns = [name for name in wanted if name not in drop]
     if not columns:
