@@ -95,9 +95,9 @@ def fitted_attributes(explainer: BaseEstimator) -> dict[str, Any]:
     return {name: value for name, value in vars(explainer).items() if name.endswith("_") and not name.startswith("_")}
 
 
-def refuse_for_sequences(explainer: Identified, what: str) -> None:
+def refuse_for_sequences(explainer: Any, what: str) -> None:
     """InputError for what only rows with features have."""
-    if explainer.sequences_ is not None:
+    if getattr(explainer, "sequences_", None) is not None:
         raise InputError(
             f"{what} is for tables, texts and images, but this explainer was fitted on sequences, where every token is "
             "a target of its own; use explain, report, score, save, sointer.metrics.evaluate_sequences or, for files "

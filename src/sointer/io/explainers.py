@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sointer._support.files import as_finite
@@ -32,7 +33,8 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
-from sointer.errors import LoadError
+from sointer.errors import InputError, LoadError
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.record_check import Probe, are_long, as_lists, texts_of
 from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
@@ -65,6 +67,14 @@ def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") 
     """
     check_rows(rows)
     STORAGE.write(path, *_describe(explainer, rows))
+
+
+def check_fitted(explainer: Any, what: str) -> None:
+    """InputError for anything but a fitted SOInter, which `what` takes alone."""
+    refuse_for_sequences(explainer, what)
+    if not isinstance(explainer, SOInter):
+        raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
+    check_is_fitted(explainer, "interpreter_")
 
 
 def load(
