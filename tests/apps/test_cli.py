@@ -368,7 +368,10 @@ def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
         (["explain", "nowhere", "--data", "X.csv", "-t", "odd", "--out", "x.csv"], "nowhere is not a saved explainer"),
         (["explain", "why", "--data", "X.csv", "-t", "od", "--out", "x.csv"], "Did you mean 'odd'?"),
         (["explain", "why", "--data", "X.csv", "-t", "7", "--out", "x.csv"], "from 0 to 2"),
-        (["explain", "why", "--data", "X.csv", "--out", "x.csv"], "--target is missing; give one of warm, wet, odd"),
+        (
+            ["explain", "why", "--data", "X.csv", "--out", "x.csv"],
+            "--target is missing; give one of 'warm', 'wet', 'odd', or all",
+        ),
         (["explain", "why", "--data", "no.csv", "-t", "odd", "--out", "x.csv"], "no.csv does not exist"),
         (["explain", "why", "--data", "X.txt", "-t", "odd", "--out", "x.csv"], "unsupported file type"),
         (["explain", "why", "--data", "few.csv", "-t", "odd", "--out", "x.csv"], "lacks 4 of the 6"),

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from sointer.blackbox.adapters import as_black_box
-from sointer.blackbox.adapters.trained_columns import trained_columns
+from sointer.blackbox.adapters.sklearn import trained_columns
 from sointer.errors import BlackBoxError, InputError
 
 RNG = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import pytest
 from quick import QUICK
 from sointer import SOInter
 from sointer.errors import InputError
+from sointer.explainers.baselines import Random
 
 
 def test_explanations_that_the_machine_has_no_room_for_are_refused_before_any_query(monkeypatch) -> None:
@@ -27,3 +28,10 @@ def test_explanations_that_the_machine_has_no_room_for_are_refused_before_any_qu
         explainer.explain(X, target="all")
     assert n_rows == n_before
     assert len(explainer.explain(X, target=0)) == 100
+
+
+def test_only_targets_that_were_fitted_are_suggested() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    explainer = Random(lambda X: X[:, :3] > 0, k=2, output_names=["warm", "wet", "odd"], random_state=0)
+    with pytest.raises(InputError, match="choose one of the outputs 'wet', 'odd' by name"):
+        explainer.fit(X, targets=["wet", "odd"]).explain(X)

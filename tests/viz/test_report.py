@@ -23,11 +23,10 @@ from quick import TAUGHT, few_path_steps, quick_fit
 from sointer import SOInter
 from sointer.errors import InputError
 from sointer.explainers.baselines.base import Random
+from sointer.paths import Localities, Locality
 from sointer.viz.report.content import (
     EffectSummary,
-    LocalitySummary,
     ReportContent,
-    TargetLocalities,
     confirmed_share,
 )
 from sointer.viz.report.page import CLEAR_COUPLING, FULL_COLOUR, coupling_map, partners, render_report
@@ -603,12 +602,12 @@ def large(n_targets: int, n_samples: int, k: int, n_units: int, *, words: bool) 
 def _known(rng: np.random.Generator, n_targets: int, n_samples: int, k: int, n_units: int) -> dict[str, Any]:
     """All that a report on a table can say besides."""
     each, all_of_them = (n_targets, n_samples), (n_targets, n_samples, k)
-    place = LocalitySummary("x > 1", 0.5, [(unit, 0.25) for unit in range(5)])
+    place = Locality(0, ("x > 1",), 0.5, tuple(f"some word {unit}" for unit in range(5)), (0.25,) * 5)
     return {
         "needed": rng.random(all_of_them) < 0.5,
         "effects": EffectSummary(rng.normal(size=all_of_them), rng.normal(size=each), rng.normal(size=each)),
         "n_more": rng.integers(0, 9, each),
-        "localities": [TargetLocalities(True, [place, place])] * n_targets,
+        "localities": [Localities("any", True, (place, place), ())] * n_targets,
         "locality": rng.integers(0, 2, each),
         "quality": [(0.9, 0.8)] * n_targets,
         "partial": [

@@ -17,13 +17,12 @@ from browsing import requested
 
 pytest.importorskip("jinja2")
 
+from sointer.paths import Localities, Locality
 from sointer.viz.report.content import (
     Card,
     EffectSummary,
-    LocalitySummary,
     PathSummary,
     ReportContent,
-    TargetLocalities,
     TargetPaths,
 )
 from sointer.viz.report.page import TEMPLATES, render_report
@@ -76,21 +75,25 @@ def content(**changes: Any) -> ReportContent:
     return ReportContent(**{**values, **changes})
 
 
+def localities(places: tuple[Locality, ...], *, decided: bool = True) -> Localities:
+    return Localities("any", decided, places, ())
+
+
 def known() -> dict[str, Any]:
     """What a report on a table shows besides: every second feature is not needed, and every third one pushes down."""
     rng = np.random.default_rng(1)
     shape = (N_TARGETS, N_SAMPLES, K)
     effects = rng.random(shape) * np.where(np.arange(K) % 3 == 2, -1, 1)
     base = np.full(shape[:2], 0.25)
-    places = [
-        LocalitySummary(f"{HOSTILE} > 1", 0.7, [(0, 0.5), (3, 0.125)]),
-        LocalitySummary("word2 <= 1", 0.3, [(5, 0.25)]),
-    ]
+    places = (
+        Locality(0, (f"{HOSTILE} > 1",), 0.7, (HOSTILE, "word3"), (0.5, 0.125)),
+        Locality(1, ("word2 <= 1",), 0.3, ("word5",), (0.25,)),
+    )
     return {
         "needed": np.broadcast_to(np.arange(K) % 2 == 0, shape),
         "effects": EffectSummary(effects, base, base + effects.sum(axis=2) + 0.5),
         "n_more": np.where(np.arange(N_SAMPLES) == 9, 3, 0) * np.ones((N_TARGETS, 1), dtype=int),
-        "localities": [TargetLocalities(True, places)] * (N_TARGETS - 1) + [TargetLocalities(False, places[:1])],
+        "localities": [localities(places)] * (N_TARGETS - 1) + [localities(places[:1], decided=False)],
         "locality": np.array([np.arange(N_SAMPLES) % 2] * (N_TARGETS - 1) + [np.zeros(N_SAMPLES, dtype=int)]),
         "quality": [(0.95, 0.9)] * (N_TARGETS - 1) + [(1.0, np.nan)],
     }
@@ -268,8 +271,11 @@ def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tm
 
 
 def test_a_locality_has_one_share_on_all_of_the_page(driver: Any, tmp_path: Path) -> None:
-    places = [LocalitySummary("word2 > 1", 0.695, [(0, 0.5)]), LocalitySummary("word2 <= 1", 0.305, [(5, 0.25)])]
-    some = content(**known() | {"localities": [TargetLocalities(True, places)] * N_TARGETS})
+    places = (
+        Locality(0, ("word2 > 1",), 0.695, ("word1",), (0.5,)),
+        Locality(1, ("word2 <= 1",), 0.305, ("word5",), (0.25,)),
+    )
+    some = content(**known() | {"localities": [localities(places)] * N_TARGETS})
     page = Page(driver, some, tmp_path / "report.html", "#target=games&sample=s5")
     assert "(30 % of samples)" in page.find("record").text
     assert "30 %" in page.find("localities").text

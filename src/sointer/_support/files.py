@@ -8,14 +8,20 @@ import json
 import math
 import os
 import stat
+import struct
+import sys
 import tempfile
 import time
-from contextlib import suppress
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
-from sointer.errors import InputError
+from sointer.errors import InputError, LoadError, SointerError
 
 try:
     import fcntl
@@ -50,6 +56,43 @@ def _size_of_regular(status: os.stat_result) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a regular file")
     return status.st_size
+
+
+# What libraries raise while they read files that were damaged.
+DAMAGE: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@contextmanager
+def reading(
+    path: str | os.PathLike[str],
+    kind: str,
+    advice: str = "Check the file, or write it again.",
+    raises: type[SointerError] = LoadError,
+) -> Iterator[None]:
+    """Within the block, whatever a library says of a file that it cannot read becomes one error of ours."""
+    pyarrow = sys.modules.get("pyarrow")
+    damage = DAMAGE if pyarrow is None else (*DAMAGE, pyarrow.ArrowException)
+    try:
+        yield
+    except (SointerError, MemoryError):
+        raise
+    except damage as error:
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise raises(f"{path} cannot be read as {kind}: {message.rstrip('.')}. {advice}") from error
 
 
 def check_writable(folder: Path) -> None:

@@ -1,22 +1,23 @@
-"""What X may be: containers with rows and columns, or images, of numbers that float64 holds."""
+"""What X may be: containers with rows and columns, or images, of numbers that float64 holds; no columns of ids."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sointer._support import containers
 from sointer._support.validation import some
-from sointer.data.columns import integers_to_float
 from sointer.data.images import image_hint
 from sointer.errors import InputError
 
 FILE_NAME = re.compile(r"^\S+\.(csv|tsv|csv\.gz|parquet|feather|jsonl?|xlsx?|npy|npz|txt|pkl|joblib)$", re.IGNORECASE)
 """Strings that name a file: no text to explain looks like that."""
+MAX_EXACT = 2.0**53  # beyond it float64 skips integers, and the round trip would change ids silently
 
 
 def check_container(X: Any, caller: str) -> Any:
@@ -160,3 +161,81 @@ def places_of(wanted: Sequence[Any], given: Sequence[Any], what: str) -> list[in
                 "drop all but one."
             )
     return [place[name] for name in wanted]
+
+
+def integers_to_float(values: npt.NDArray[Any], what: str) -> npt.NDArray[np.float64]:
+    """Integers as float64, refused where that would change them."""
+    result = values.astype(np.float64)
+    if result.size and np.abs(result).max() > MAX_EXACT:
+        raise InputError(
+            f"{what} holds integers beyond 2**53 (largest size {np.abs(result).max():.0f}), which cannot be "
+            "handled exactly; expected smaller ones. Drop the column if it is an id, or rescale it."
+        )
+    return result
+
+
+def _is_read(read: Callable[[str], Any], value: Any) -> bool:
+    try:
+        read(str(value))
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _with_comma(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
+def _duration(text: str) -> Any:
+    import pandas as pd
+
+    if ":" not in text and "day" not in text:
+        raise ValueError  # pandas reads "5-6" too
+    return pd.to_timedelta(text)
+
+
+def _date(text: str) -> Any:
+    import pandas as pd
+
+    if len(re.findall(r"\d+", text)) < 2 and not _MONTH.search(text):
+        raise ValueError  # pandas reads ids such as T-0012, too
+    return pd.Timestamp(text)
+
+
+_MONTH = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", re.IGNORECASE)
+_WRITTEN: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("numbers", float, "pandas.to_numeric({}, errors='coerce')"),
+    ("numbers with decimal commas", _with_comma, "{}.str.replace(',', '.').astype(float)"),
+    ("durations", _duration, "pandas.to_timedelta({})"),
+    ("dates", _date, "pandas.to_datetime({})"),
+)
+"""What a column of strings may hold instead of ids: how to read one of them, and how to convert the column."""
+MAX_FEW = 100
+"""As many levels a column may have, however few rows there are."""
+
+
+def refuse_ids(
+    n_levels: int, n_rows: int, label: Hashable, *, are_numbers: bool = False, values: Sequence[Any] = ()
+) -> None:
+    """Refuse strings of which most rows have one of their own, and say if `values` are numbers or times in disguise."""
+    if n_levels > max(MAX_FEW, n_rows / 2):
+        if are_numbers:
+            raise InputError(
+                f"X has numbers in column {label!r} of dtype object, {n_levels} different ones in {n_rows} rows, which "
+                f"are no categories. Convert it with X[{label!r}].astype(float), or all such with X.infer_objects()."
+            )
+        for what, read, remedy in _WRITTEN:
+            odd = sorted(str(value) for value in values if not _is_read(read, value))
+            if values and len(odd) <= len(values) / 10:
+                but = f", but for {some(odd)}" if odd else ""
+                raise InputError(
+                    f"X has a column {label!r} with {n_levels} different values in {n_rows} rows, written as text: "
+                    f"{what}{but}. Drop it if it is an id (command line: --drop {label}); else convert it, for example "
+                    f"with {remedy.format(f'X[{label!r}]')}, and give Parquet instead of CSV."
+                )
+        raise InputError(
+            f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
+            f"category, as other rows will bring others. Drop it (command line: --drop {label}); if it is text, pass "
+            f"text_columns=[{label!r}] (--text-columns {label}); where the model needs it, give a function that fills "
+            "it in and calls the model."
+        )

@@ -10,23 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer._support.validation import brief, some
-from sointer.data.id_columns import refuse_ids
+from sointer.data.checks import MAX_EXACT, integers_to_float, refuse_ids
 from sointer.data.times import TimeCode, read_ticks, write_times
 from sointer.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
-MAX_EXACT = 2.0**53  # beyond it float64 skips integers, and the round trip would change ids silently
-
-
-def integers_to_float(values: npt.NDArray[Any], what: str) -> FloatArray:
-    """Integers as float64, refused where that would change them."""
-    result = values.astype(np.float64)
-    if result.size and np.abs(result).max() > MAX_EXACT:
-        raise InputError(
-            f"{what} holds integers beyond 2**53 (largest size {np.abs(result).max():.0f}), which cannot be "
-            "handled exactly; expected smaller ones. Drop the column if it is an id, or rescale it."
-        )
-    return result
 
 
 def restore_dtype(values: FloatArray, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

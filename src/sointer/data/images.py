@@ -159,3 +159,14 @@ def check_range(values: npt.NDArray[np.float64], known: PixelRange, caller: str)
 
 def _are_whole(values: npt.NDArray[np.float64]) -> bool:
     return bool((values == np.rint(values)).all())
+
+
+def mask_iou(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Intersection over union of masks: the mean over the classes but 0 on either side, 1 where there are none."""
+    total, n_present = np.zeros((2, len(truth)))
+    for label in np.setdiff1d(np.union1d(predicted, truth), [0]):
+        found, real = predicted == label, truth == label
+        in_either = (found | real).sum(axis=(1, 2))
+        total += (found & real).sum(axis=(1, 2)) / np.maximum(in_either, 1)
+        n_present += in_either > 0
+    return np.where(n_present > 0, total / np.maximum(n_present, 1), 1.0)

@@ -198,9 +198,10 @@ class Documents(sparse.csr_array):
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Sparse rows, or texts, some below others."""
-    first = parts[0]
-    return type(first).stack(parts) if isinstance(first, Documents) else sparse.vstack(parts, format="csr")
+    """Rows, dense or sparse, or texts, some below others."""
+    if isinstance(parts[0], Documents):
+        return type(parts[0]).stack(parts)
+    return sparse.vstack(parts, format="csr") if containers.is_sparse(parts[0]) else np.concatenate(parts)
 
 
 @dataclass(frozen=True, eq=False)

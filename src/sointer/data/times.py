@@ -193,3 +193,17 @@ def durations_of(cells: Sequence[str | None], label: Any) -> Any:
     raise InputError(
         f"column {str(label)!r}: found {brief(odd)}, expected durations as text, such as '1 days 12:00:00'."
     )
+
+
+def times_of(cells: list[Any], time: TimeCode, label: Any) -> Any:
+    """Dates or durations written as text, None where missing, as a pandas Series; ValueError where they are none.
+
+    Dates without a time zone stay so, and are refused where fit saw one.
+    """
+    import pandas as pd
+
+    if time.is_duration:
+        return durations_of(cells, label)
+    is_naive = time.zone is None or any(pd.Timestamp(cell).tzinfo is None for cell in cells if cell is not None)
+    found = pd.Series(pd.to_datetime(cells, format="ISO8601", utc=not is_naive))
+    return found if is_naive else found.dt.tz_convert(time.zone)

@@ -23,13 +23,11 @@ from sointer.explainers.data_checks import (
     warn_about_number,
     warn_about_unseen_labels,
 )
-from sointer.explainers.estimator import ExplainerMixin, Identified
+from sointer.explainers.estimator import ExplainerMixin, Identified, refuse_for_sequences
 from sointer.explainers.novelty import BesideTexts, Distance
 from sointer.explainers.reading import ReadsModelAndData
 from sointer.explainers.records import Provenance
-from sointer.explainers.sequence_base import explain_sequences, refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
-from sointer.explainers.sequences import SequenceExplainer
 from sointer.explanation import Explanation
 from sointer.masking.removal import Background
 from sointer.masking.rows import CHUNK_ROWS, ExplainedRows
@@ -56,8 +54,6 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
     """Whether every explanation queries the model."""
     queries_for_sizes: ClassVar[bool] = True
     """Whether k="auto" queries the model about masked samples."""
-    sequences_: SequenceExplainer | None = None
-    """The explainer behind this one, where it was fitted on token lists."""
     _distance: tuple[Background, Distance | BesideTexts] | None = None
     """What `distance` needs, and the training rows it was made from."""
 
@@ -134,8 +130,15 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
             If the model fails or returns something wrong.
         """
         if self.sequences_ is not None:
-            options = {"k": k, "predicted": predicted, "query": query}
-            return explain_sequences(self, self.sequences_, X, target, refine, **options)
+            if refine:
+                raise InputError(
+                    f"refine={refine!r} is not for sequences; leave it out, and verify() what is selected."
+                )
+            target = "all" if target is None else target
+            try:
+                return self.sequences_.explain(X, target, k=k, predicted=predicted, query=query)
+            finally:
+                self.n_explain_queries_ = self.sequences_.n_explain_queries_
         explanation = self._explain(X, target, k, predicted, query=query, refine=self._check_refine(refine, k))
         warn_about_number(target, self.output_names_)
         self._warn_about(explanation)

@@ -94,42 +94,24 @@ def refuse_model_without_missing(black_box: BlackBox, form: InputFormat, data: A
     without counting; where it fails, the same sample with nothing missing tells why.
     """
     values, table = values_of(data, form)
-    missing = np.zeros(0, dtype=np.int64) if table is None else table.missing_columns
-    if table is None or not len(missing):
+    if table is None or not len(columns := table.missing_columns):
         return
-    if table is not form:
-        _refuse_beside_texts(black_box, form, data, values[:, missing])
-        return
-    rows = [data[[int(np.argmax(data[:, missing].sum(axis=1)))]]]
+    missing = values[:, columns] > 0
+    most, without = int(missing.sum(axis=1).argmax()), np.flatnonzero(~missing.any(axis=1))[:1]
+    impute = "impute them before fit, or let a pipeline do it in the model"
+    shown = [(data[[most]], missing[most], "X has missing values", impute)]
     if removal.name == "nan":
-        rows.append(removal.references(1, np.random.default_rng(0)))
-    for row in rows:
-        if not row[0, missing].any():
+        made = removal.references(1, np.random.default_rng(0))
+        shown.append((made, made[0, columns] > 0, "removal='nan' makes features missing", "choose another removal"))
+    for row, gone, what, remedy in shown:
+        problem = _problem(black_box, form.decode(row)) if gone.any() else None
+        if problem is None or (len(without) and _problem(black_box, form.decode(data[without])) is not None):
             continue
-        problem = _problem(black_box, form.decode(row))
-        present = data[~data[:, missing].any(axis=1)][:1]
-        if problem is None or (len(present) and _problem(black_box, form.decode(present)) is not None):
-            continue
-        is_made = removal.name == "nan" and row is rows[-1]
-        what = "removal='nan' makes features missing" if is_made else "X has missing values"
-        names = [form.feature_names[i] for i in np.unique(form.column_feature[missing[row[0, missing] > 0]])]
-        remedy = "choose another removal" if is_made else "impute them before fit, or let a pipeline do it in the model"
+        names = [table.feature_names[i] for i in np.unique(table.column_feature[columns[gone]])]
         raise InputError(
             f"fit: {what} (such as {some(names)}), but the model does not take them: {problem}. If it should, see why "
             f"it fails; else {remedy}."
         )
-
-
-def _refuse_beside_texts(black_box: BlackBox, form: InputFormat, data: Any, missing: NDArray[np.float64]) -> None:
-    """The same for a table with texts, of which whole rows are shown."""
-    most, without = int(np.argmax(missing.sum(axis=1))), np.flatnonzero(~missing.any(axis=1))[:1]
-    problem = _problem(black_box, form.decode(data[[most]]))
-    if problem is None or (len(without) and _problem(black_box, form.decode(data[without])) is not None):
-        return
-    raise InputError(
-        f"fit: X has missing values (such as in row {most}), but the model does not take them: {problem}. If it "
-        "should, see why it fails; else impute them before fit, or let a pipeline do it in the model."
-    )
 
 
 def _problem(black_box: BlackBox, X: Any) -> str | None:
@@ -150,8 +132,7 @@ def warn_about_outputs(outputs: Outputs, raw: NDArray[Any]) -> None:
         constant = [outputs.names[i] for i in np.flatnonzero(outputs.constant)]
         warn_caller(
             f"{len(constant)} of {outputs.n_outputs} outputs never changed in {len(raw)} predictions: "
-            f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}. Their explanations mean little: "
-            "no feature decided them. Give data on which they vary.",
+            f"{some(constant)}. Their explanations mean little: no feature decided them. Give data on which they vary.",
             ConstantOutputWarning,
         )
 
@@ -199,8 +180,8 @@ def check_columns(data: Any, input_format: InputFormat | None) -> None:
         names = [input_format.feature_names[feature] for feature in np.unique(tiny)]
         raise InputError(
             f"fit: {len(names)} of {input_format.n_features} features vary by less than {MIN_RANGE:g} in X, which "
-            f"single precision cannot tell from constant ones: {', '.join(map(repr, names[:5]))}"
-            f"{' ...' if len(names) > 5 else ''}. Multiply them by a large number, as in another unit, or drop them."
+            f"single precision cannot tell from constant ones: {some(names)}. Multiply them by a large number, as in "
+            "another unit, or drop them."
         )
     varies = np.bincount(input_format.column_feature, weights=(low != high).astype(float)) > 0
     if input_format.image is not None and varies.any():
@@ -209,7 +190,7 @@ def check_columns(data: Any, input_format: InputFormat | None) -> None:
         names = [input_format.feature_names[i] for i in np.flatnonzero(~varies)]
         warn_caller(
             f"{len(names)} of {input_format.n_features} features are constant in X and can never be selected: "
-            f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}. Drop them, or give data on which they vary.",
+            f"{some(names)}. Drop them, or give data on which they vary.",
             ConstantFeatureWarning,
         )
 

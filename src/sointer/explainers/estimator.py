@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sointer._support.validation import check_positive_int, is_integer, some
+from sointer._support.validation import is_integer, some
 from sointer.errors import CheckpointWarning, InputError, LoadError, warn_caller
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sointer.blackbox.box import BlackBox
     from sointer.explainers.record_check import Probe
+    from sointer.explainers.sequences import SequenceExplainer
 
 
 class Identified(BaseEstimator):
@@ -32,6 +33,8 @@ class Identified(BaseEstimator):
     """Outputs that fit took from its checkpoint; `n_queries_` counts those that it queried itself."""
     probe_: Probe | None = None
     """What the model can be recognised by later; None if an older version saved the explainer."""
+    sequences_: SequenceExplainer | None = None
+    """The explainer behind this one, where it was fitted on token lists."""
     _known_digest: tuple[Any, str] | None = None
 
     def identity(self) -> dict[str, Any]:
@@ -71,7 +74,7 @@ class Identified(BaseEstimator):
         except LoadError as error:
             warn_caller(f"{error} It is fitted again, from the outputs kept.", CheckpointWarning)
             return False
-        adopt(self, fitted_attributes(saved))
+        self.__dict__.update(fitted_attributes(saved))
         self.black_box_ = black_box
         self.n_queries_, self.n_queries_replayed_ = 0, saved.n_queries_
         return True
@@ -87,15 +90,19 @@ class Identified(BaseEstimator):
         return type(self)(model, **{name: clone(value, safe=False) for name, value in params.items()})
 
 
-def adopt(explainer: BaseEstimator, attributes: dict[str, Any]) -> None:
-    """Set what another explainer has learned."""
-    for name, value in attributes.items():
-        setattr(explainer, name, value)
-
-
 def fitted_attributes(explainer: BaseEstimator) -> dict[str, Any]:
     """What fit has set, by name."""
     return {name: value for name, value in vars(explainer).items() if name.endswith("_") and not name.startswith("_")}
+
+
+def refuse_for_sequences(explainer: Any, what: str) -> None:
+    """InputError for what only rows with features have."""
+    if getattr(explainer, "sequences_", None) is not None:
+        raise InputError(
+            f"{what} is for tables, texts and images, but this explainer was fitted on sequences, where every token is "
+            "a target of its own; use explain, report, score, save, sointer.metrics.evaluate_sequences or, for files "
+            "of any size, the command sointer explain."
+        )
 
 
 class ShowsItself:
@@ -131,45 +138,6 @@ class ShowsItself:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-
-class ShowsCouplings(ShowsItself):
-    """The plots and the notebook view of `SOInter`."""
-
-    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
-        """Draw a heat map of how strongly outputs are coupled.
-
-        For masks: how strongly a pixel of the mask depends on places in the image, by displacement, on average.
-
-        Parameters
-        ----------
-        n : int, default 40
-            Number of outputs shown: those with the strongest couplings.
-        ax : matplotlib Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
-        from sointer.viz.plots.maps import interactions, neighbours
-
-        explainer: Any = self
-        check_is_fitted(explainer, "output_interactions_")
-        check_positive_int(n, "n")
-        matrix = np.asarray(explainer.output_interactions_)
-        if len(matrix) != explainer.n_outputs_:
-            return neighbours(matrix, ax=ax)
-        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
-        return interactions(matrix[np.ix_(shown, shown)], [explainer.output_names_[i] for i in shown], ax=ax)
-
-    def _html(self) -> str | None:
-        from sointer.viz.plots.notebook import html_explainer
-
-        explainer: Any = self
-        if explainer.sequences_ is not None:
-            return str(explainer.sequences_._repr_html_())
-        return html_explainer(explainer) if hasattr(explainer, "interpreter_") else None
 
 
 MAX_SCORED_TARGETS = 16
@@ -229,8 +197,6 @@ class ExplainerMixin(TransformerMixin):
         InputError
             Unless the explainer was fitted on one output, as in fit(X, targets=["games"]).
         """
-        from sointer.explainers.sequence_base import refuse_for_sequences
-
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
         refuse_for_sequences(explainer, "transform")
@@ -254,8 +220,6 @@ class ExplainerMixin(TransformerMixin):
         -------
         array of str
         """
-        from sointer.explainers.sequence_base import refuse_for_sequences
-
         explainer: Any = self
         check_is_fitted(explainer, "outputs_")
         refuse_for_sequences(explainer, "get_feature_names_out")

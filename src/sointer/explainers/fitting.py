@@ -62,8 +62,18 @@ def check_settings(explainer: SOInter) -> None:
         config.check_for(explainer.preset)
 
 
-def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any) -> tuple[FitContext, int]:
-    """What the recipe works on, and how many queries were planned for it."""
+RECIPES: dict[DataKind, Callable[[FitContext], Trained]] = {
+    "images": train_images,
+    "sparse rows": train_sparse_rows,
+    "texts": train_texts,
+    "table": train_tables,
+}
+
+
+def make_context(
+    explainer: SOInter, subject: Subject, black_box: BlackBox, targets: Any
+) -> tuple[FitContext, Callable[[FitContext], Trained], int]:
+    """What the recipe works on, the recipe, and how many queries were planned for it."""
     kind, data = kind_of_data(explainer, subject)
     plan, rng = n_planned(explainer, subject.rows.groups.n_units, kind), subject.rng
     model = subject.rows.model
@@ -98,7 +108,7 @@ def make_context(explainer: SOInter, subject: Subject, black_box: BlackBox, targ
             n_planned=plan,
         ),
     )
-    return context, plan
+    return context, train_paper if explainer.preset == "paper" else RECIPES[kind], plan
 
 
 def snapshots_in(kept: Checkpoint | None, device: torch.device = CPU) -> Snapshots:
@@ -167,17 +177,6 @@ def n_planned(explainer: SOInter, n_units: int, data: DataKind) -> int:
     if explainer.query_budget is None:
         return planned
     return check_positive_int(explainer.query_budget, "query_budget")
-
-
-def recipe_for(explainer: SOInter, subject: Subject) -> Callable[[FitContext], Trained]:
-    """How to train."""
-    recipes = {
-        "images": train_images,
-        "sparse rows": train_sparse_rows,
-        "texts": train_texts,
-        "table": train_tables,
-    }
-    return train_paper if explainer.preset == "paper" else recipes[kind_of_data(explainer, subject)[0]]
 
 
 def distinct_codes(rows: Any, codes: NDArray[Any]) -> NDArray[Any]:

@@ -73,7 +73,7 @@ class Distance:
     @classmethod
     def _of_words(cls, rows: Any) -> Distance:
         words = SparseSummary.of(rows)
-        return cls._of(words, words(rows), words.floor, words.of_training(rows))
+        return cls._of(words, words(rows), words.floor, words(rows, n_own=1))
 
     @classmethod
     def _of_table(cls, background: Background) -> Distance:
@@ -191,10 +191,6 @@ class SparseSummary:
         np.maximum.at(largest, owner, amounts)
         mean_rarity = total(rarity[entries.indices]) / np.maximum(sizes, 1)
         return np.column_stack([mean_rarity, np.log1p(sizes), np.log1p(total(amounts)), np.log1p(largest)])
-
-    def of_training(self, rows: Any) -> FloatArray:
-        """The same of rows that were counted themselves, as if they had not been."""
-        return self(rows, n_own=1)
 
 
 @dataclass(frozen=True)

@@ -266,12 +266,12 @@ class ReadsModelAndData:
 
     def _resolve(self, target: Any, n_rows: int) -> Targets:
         """The target of each of n_rows rows, refused where fit did not learn it."""
-        shape = self.outputs_.shape
+        shape, fitted = self.outputs_.shape, [self.output_names_[t] for t in self.targets_]
         if target is None:
             if len(self.targets_) != 1:
                 raise InputError(
-                    f"target is missing; choose one of the outputs {', '.join(self.output_names_[:5])}"
-                    f"{' ...' if self.n_outputs_ > 5 else ''} by name or number, or give one per row."
+                    f"target is missing; choose one of the outputs {some(fitted)} by name or number, or give one per "
+                    "row."
                 )
             target = self.targets_[0]
         if shape is None:
@@ -282,9 +282,8 @@ class ReadsModelAndData:
         unknown = wanted[~np.isin(wanted, self.targets_)]
         if len(unknown):
             raise InputError(
-                f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit "
-                f"({', '.join(self.output_names_[t] for t in self.targets_[:5])}"
-                f"{' ...' if len(self.targets_) > 5 else ''}); fit again with it, or without targets= for all outputs."
+                f"target {self.output_names_[unknown[0]]!r} was not among the targets given to fit ({some(fitted)}); "
+                "fit again with it, or without targets= for all outputs."
             )
         return found
 

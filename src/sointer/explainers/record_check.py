@@ -19,7 +19,6 @@ from sointer.data.text_tables import Records
 from sointer.data.texts import Documents
 from sointer.errors import InputError
 from sointer.explainers.records import FORMAT, place_of_sample, position_of, record_digest, row_digests, tokens_digest
-from sointer.explainers.sequence_base import SequenceFrame
 from sointer.masking.unit_values import plain
 
 if TYPE_CHECKING:
@@ -180,15 +179,14 @@ def verify_record(
             f"record: expected a record of format {FORMAT}, as explanation.record() makes it, got {got!r}."
         )
     _check_form(record)
-    if not isinstance(explainer, SequenceFrame) and explainer.sequences_ is not None:
-        explainer = explainer.sequences_
+    of_sequences = explainer.sequences_
     if record["value_source"] == "given" and predicted is None and explainer.black_box_ is None:
         raise InputError(
             "the record's value was given by its maker; pass predicted=, or load the explainer with its model."
         )
     same_model = None
-    if isinstance(explainer, SequenceFrame):
-        again = _tagged_again(record, explainer, X, predicted)
+    if of_sequences is not None:
+        again = _tagged_again(record, of_sequences, X, predicted)
     else:
         again, same_model = _explained_again(record, explainer, X, target, predicted), _same_model(explainer)
     differences = (
@@ -269,7 +267,7 @@ def _explained_again(
     return again.record()[0]
 
 
-def _tagged_again(record: Mapping[str, Any], explainer: SequenceFrame, X: Any, predicted: Any) -> dict[str, Any]:
+def _tagged_again(record: Mapping[str, Any], explainer: SequenceExplainer, X: Any, predicted: Any) -> dict[str, Any]:
     """The same of a sequence."""
     position = position_of(record["target"])
     sequences = read_sequences(X, explainer.splitter, "verify_record")

@@ -21,7 +21,7 @@ from sointer.blackbox.checkpoint import Checkpoint, plain_fingerprint
 from sointer.config import Rows
 from sointer.data.sequences import Splitter, Tokens, read_sequences
 from sointer.errors import InputError
-from sointer.explainers.estimator import SCORE_DRAWS, Identified, ShowsItself, adopt, fitted_attributes
+from sointer.explainers.estimator import SCORE_DRAWS, Identified, ShowsItself, fitted_attributes
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.masking.conditional import ReplacementFunction
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from sointer.energy.chain import ChainEnergy
-    from sointer.explainers.base import Explainer
     from sointer.explainers.sequences import SequenceExplainer
     from sointer.explainers.sointer import SOInter
     from sointer.training.snapshots import Snapshots
@@ -49,6 +48,11 @@ class SequenceFrame(ShowsItself, Identified):
     """Sequences sent to the model by all calls of explain since fit."""
     additive_: ChainEnergy | None = None
     """A simpler energy, from which paths are read if it predicts held-out labels better; otherwise None."""
+
+    @property
+    def sequences_(self) -> SequenceExplainer:  # type: ignore[override]
+        """Itself: what `SOInter` has behind it where it was fitted on token lists."""
+        return cast("SequenceExplainer", self)
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: str | PathLike[str] | None = None) -> Self:
         """Learn to explain the model on sequences X, at every position and for every length.
@@ -186,17 +190,15 @@ class SequenceFrame(ShowsItself, Identified):
         -------
         Path
         """
-        from sointer.viz.report.samples import ReportOptions
-        from sointer.viz.report.sequences import write_sequences
+        from sointer.viz.report import ReportOptions, write_report
 
-        check_is_fitted(self, "energy_")
-        options = ReportOptions(n_samples, k, predicted, verify, title, sample_names, bool(paths))
-        return write_sequences(cast("SequenceExplainer", self), X, path, options)
+        options = ReportOptions(n_samples, k, predicted, verify, title, sample_names, paths)
+        return write_report(self, X, path, None, options)
 
     def _compute_digest(self) -> str:
         from sointer.io.sequences import digest
 
-        return digest(cast("SequenceExplainer", self))
+        return digest(self.sequences_)
 
     def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
         """Write the fitted explainer to a new directory; the model itself is never stored.
@@ -214,7 +216,7 @@ class SequenceFrame(ShowsItself, Identified):
         from sointer.io.sequences import save
 
         check_is_fitted(self, "energy_")
-        save(cast("SequenceExplainer", self), path, rows)
+        save(self.sequences_, path, rows)
 
     @staticmethod
     def load(
@@ -255,7 +257,7 @@ class SequenceFrame(ShowsItself, Identified):
     def _html(self) -> str | None:
         from sointer.viz.plots.notebook import html_sequence_explainer
 
-        return html_sequence_explainer(cast("SequenceExplainer", self)) if hasattr(self, "energy_") else None
+        return html_sequence_explainer(self.sequences_) if hasattr(self, "energy_") else None
 
 
 SHARED = ("k", "query_budget", "batch_size", "random_state", "verbose", "device")
@@ -304,7 +306,7 @@ def put_behind(explainer: SOInter, behind: SequenceExplainer) -> SOInter:
     """The explainer with everything fitted of the one behind it, and nothing of an earlier fit."""
     for name in fitted_attributes(explainer):
         delattr(explainer, name)
-    adopt(explainer, {**fitted_attributes(behind), "sequences_": behind})
+    explainer.__dict__.update(fitted_attributes(behind), sequences_=behind)
     return explainer
 
 
@@ -320,36 +322,6 @@ def as_sointer(behind: SequenceExplainer) -> SOInter:
 def as_explainer(explainer: Any) -> Any:
     """The same, with a SOInter before a SequenceExplainer."""
     return as_sointer(explainer) if isinstance(explainer, SequenceFrame) else explainer
-
-
-def explain_sequences(
-    explainer: Explainer, behind: SequenceExplainer, X: Any, target: Any, refine: Any, **options: Any
-) -> SequenceExplanation:
-    """What the explainer behind says of sequences."""
-    if refine:
-        raise InputError(f"refine={refine!r} is not for sequences; leave it out, and verify() what is selected.")
-    try:
-        return behind.explain(X, "all" if target is None else target, **options)
-    finally:
-        explainer.n_explain_queries_ = behind.n_explain_queries_
-
-
-def save_sequences(explainer: SOInter, path: str | PathLike[str], rows: Rows) -> bool:
-    """Save the explainer behind this one, if there is one."""
-    if explainer.sequences_ is None:
-        return False
-    explainer.sequences_.save(path, rows=rows)
-    return True
-
-
-def refuse_for_sequences(explainer: Any, what: str) -> None:
-    """InputError for what only rows with features have."""
-    if isinstance(explainer, SequenceFrame) or getattr(explainer, "sequences_", None) is not None:
-        raise InputError(
-            f"{what} is for tables, texts and images, but this explainer was fitted on sequences, where every token is "
-            "a target of its own; use explain, report, score, save, sointer.metrics.evaluate_sequences or, for files "
-            "of any size, the command sointer explain."
-        )
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -86,46 +86,6 @@ class SequenceExplanation:
     provenance: Provenance | None = field(default=None, repr=False)
     """The explainer and its settings; makes records."""
 
-    @classmethod
-    def of(
-        cls,
-        found: list[tuple[Any, ...]],
-        sequences: list[Tokens],
-        labels: list[list[Any]],
-        outputs: TokenOutputs,
-        source: ValueSource,
-        level: float | None,
-        *,
-        verifier: tuple[Query, Replacement] | None,
-        tracer: TracesPaths,
-        provenance: Provenance,
-    ) -> SequenceExplanation:
-        """The explanation of what was found for each sequence."""
-        sample, position, codes, rankings, sizes, keeps, scores = zip(*found, strict=True)
-        selected = np.full((len(found), max(sizes)), -1, dtype=np.int64)
-        padded = np.full((len(found), max(map(len, scores))), np.nan, dtype=np.float32)
-        for i, (ranking, size, score) in enumerate(zip(rankings, sizes, scores, strict=True)):
-            selected[i, :size], padded[i, : len(score)] = ranking[:size], score
-        value = np.empty(len(found), dtype=object)
-        value[:] = [labels[s][p] for s, p in zip(sample, position, strict=True)]
-        return cls(
-            sequences,
-            np.array(sample),
-            np.array(position),
-            selected,
-            padded,
-            value,
-            np.array(keeps, dtype=np.float32),
-            labels,
-            source,
-            np.array(codes),
-            outputs,
-            level,
-            verifier,
-            tracer,
-            provenance,
-        )
-
     def __len__(self) -> int:
         return len(self.sample)
 

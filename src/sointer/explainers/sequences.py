@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -55,6 +56,22 @@ MAX_QUERY_BYTES = 2**31
 """Of what fit learns from."""
 
 
+class Found(NamedTuple):
+    """What was found for one target."""
+
+    sample: int
+    position: int
+    code: int
+    """The encoded value."""
+    ranking: NDArray[np.int64]
+    """Positions, best first."""
+    size: int
+    """How many of these are selected."""
+    keeps: float
+    scores: NDArray[np.float32]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceExplainer(SequenceFrame):
     """Explain the output of one token of a sequence by the few tokens that decide it.
 
@@ -98,34 +115,18 @@ class SequenceExplainer(SequenceFrame):
     ('price', ['$'])
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = "auto",
-        level: float = LEVEL,
-        window: int | Literal["auto"] = "auto",
-        replacement: ReplacementFunction | None = None,
-        splitter: Splitter | None = None,
-        tolerance: float = 0.1,
-        query_budget: int | None = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self.model = model
-        self.k = k
-        self.level = level
-        self.window = window
-        self.replacement = replacement
-        self.splitter = splitter
-        self.tolerance = tolerance
-        self.query_budget = query_budget
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
+    model: Any = field(kw_only=False)
+    k: int | Literal["auto"] = "auto"
+    level: float = LEVEL
+    window: int | Literal["auto"] = "auto"
+    replacement: ReplacementFunction | None = None
+    splitter: Splitter | None = None
+    tolerance: float = 0.1
+    query_budget: int | None = None
+    batch_size: int | None = None
+    random_state: Any = None
+    verbose: bool | None = None
+    device: str = "cpu"
 
     # --- fitting -----------------------------------------------------------------------------------------
 
@@ -271,20 +272,31 @@ class SequenceExplainer(SequenceFrame):
             check_positive_int(size, "k")
         if not isinstance(query, bool):
             raise InputError(f"query must be True or False, got {query!r}. To give predictions, use predicted=.")
-        sent_before = self.n_explain_queries_
+        black_box, sent_before = self.black_box_, self.n_explain_queries_
         outputs, source = self._predictions(sequences, predicted, query)
         n_queries = self.n_explain_queries_ - sent_before
         labels = [[] if outputs is None else self.outputs_.values(outputs[i]) for i in range(len(sequences))]
-        found = list(self._in_pieces(sequences, positions, labels, size))
-        order = np.argsort([sample * 2**32 + position for sample, position, *_ in found], kind="stable")
-        return SequenceExplanation.of(
-            [found[i] for i in order],
+        found = sorted(self._in_pieces(sequences, positions, labels, size), key=lambda one: (one.sample, one.position))
+        selected = np.full((len(found), max(one.size for one in found)), -1, dtype=np.int64)
+        scores = np.full((len(found), max(len(one.scores) for one in found)), np.nan, dtype=np.float32)
+        value = np.empty(len(found), dtype=object)
+        for i, one in enumerate(found):
+            selected[i, : one.size], scores[i, : len(one.scores)] = one.ranking[: one.size], one.scores
+            value[i] = labels[one.sample][one.position]
+        return SequenceExplanation(
             sequences,
+            np.array([one.sample for one in found]),
+            np.array([one.position for one in found]),
+            selected,
+            scores,
+            value,
+            np.array([one.keeps for one in found], dtype=np.float32),
             labels,
-            self.outputs_,
             source,
+            np.array([one.code for one in found]),
+            self.outputs_,
             self.level if size == "auto" else None,
-            verifier=self._verifier(),
+            verifier=None if black_box is None else (partial(query_tagger, black_box), self.replacement_),
             tracer=partial(trace_paths, self.additive_ or self.energy_, self.vocabulary_, self.replacement_),
             provenance=Provenance(self, size, 0, n_queries),
         )
@@ -321,7 +333,7 @@ class SequenceExplainer(SequenceFrame):
         positions: list[NDArray[np.int64]],
         labels: list[list[Any]],
         size: int | Literal["auto"],
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Iterator[Found]:
         """As `_selected`, but of long sequences the parts around the targets."""
         longest, n_targets = max(map(len, sequences)), sum(map(len, positions))
         if longest * n_targets > MAX_SCORES:
@@ -338,14 +350,13 @@ class SequenceExplainer(SequenceFrame):
         pieces = cut_pieces(sequences, positions)
         own = [labels[piece.sample][piece.start : piece.start + len(piece.tokens)] for piece in pieces]
         of_pieces = [piece.positions for piece in pieces]
-        for number, at, code, ranking, n, p, scores in self._selected(
-            [piece.tokens for piece in pieces], of_pieces, own, size
-        ):
-            piece, start = pieces[number], pieces[number].start
-            labels[piece.sample] = labels[piece.sample] or own[number]
-            whole = np.zeros(len(sequences[piece.sample]), dtype=scores.dtype)
-            whole[start : start + len(scores)] = scores
-            yield piece.sample, start + at, code, start + ranking, n, p, whole
+        for one in self._selected([piece.tokens for piece in pieces], of_pieces, own, size):
+            piece, start = pieces[one.sample], pieces[one.sample].start
+            labels[piece.sample] = labels[piece.sample] or own[one.sample]
+            scores = np.zeros(len(sequences[piece.sample]), dtype=one.scores.dtype)
+            scores[start : start + len(one.scores)] = one.scores
+            ranking, at = start + one.ranking, start + one.position
+            yield one._replace(sample=piece.sample, position=at, ranking=ranking, scores=scores)
 
     def _selected(
         self,
@@ -353,11 +364,8 @@ class SequenceExplainer(SequenceFrame):
         positions: list[NDArray[np.int64]],
         labels: list[list[Any]],
         size: int | Literal["auto"],
-    ) -> Iterator[tuple[Any, ...]]:
-        """For every target: its sequence and position, its code, the ranking, how many are selected, p and scores.
-
-        Where `labels` of a sequence are not known, expected ones are put there.
-        """
+    ) -> Iterator[Found]:
+        """What is found for every target. Where `labels` of a sequence are not known, expected ones are put there."""
         others = OtherLabels(self.outputs_, 1 - self.held_out_agreement_)
         by_length: dict[int, list[int]] = {}
         for number, tokens in enumerate(sequences):
@@ -382,17 +390,8 @@ class SequenceExplainer(SequenceFrame):
                     found = reader.select(ids, codes, SelectionSize(self.level, None if size == "auto" else size))
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
-                        yield (
-                            chunk[row],
-                            position,
-                            int(codes[row, position]),
-                            found.ranking[flat],
-                            int(found.sizes[flat]),
-                            float(found.probability[flat, found.sizes[flat]]),
-                            found.scores[flat],
-                        )
+                        ranking, n_selected, scores = found.ranking[flat], int(found.sizes[flat]), found.scores[flat]
+                        keeps = float(found.probability[flat, n_selected])
+                        code = int(codes[row, position])
+                        yield Found(chunk[row], position, code, ranking, n_selected, keeps, scores)
         others.warn()
-
-    def _verifier(self) -> Any:
-        black_box, replacement = self.black_box_, self.replacement_
-        return None if black_box is None else (partial(query_tagger, black_box), replacement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support.torch_state import device_of, one_thread, resolve_device
-from sointer._support.validation import is_integer
+from sointer._support.validation import check_positive_int, is_integer
 from sointer.blackbox.checkpoint import Checkpoint
 from sointer.config import EnergyConfig, InterpreterConfig, Preset, Rows, TrainingConfig
 from sointer.energy.inference import output_interactions
@@ -23,9 +24,9 @@ from sointer.energy.networks import VectorEnergy
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.data_checks import warn_about_no_opposite
-from sointer.explainers.estimator import ShowsCouplings
+from sointer.explainers.estimator import ShowsItself, refuse_for_sequences
 from sointer.explainers.record_check import Probe
-from sointer.explainers.sequence_base import fit_sequences, refuse_for_sequences, save_sequences
+from sointer.explainers.sequence_base import fit_sequences
 from sointer.explainers.tracing import Tracer
 from sointer.explanation import Explanation
 from sointer.interpreter.elimination import EliminationInterpreter
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from sointer.training.context import FitContext, Trained
 
 
-class SOInter(ShowsCouplings, Explainer):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SOInter(ShowsItself, Explainer):
     """Explain one output of a model that predicts many, by the few features that decide it.
 
     Parameters
@@ -97,55 +99,32 @@ class SOInter(ShowsCouplings, Explainer):
     """
 
     queries_for_sizes = False
-    _tracer: Tracer | None = None
-    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = None
-    """The interpreter, and the same made quicker, which takes longer than an explanation."""
-    _interactions: NDArray[np.float32] | None = None
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        k: int | Literal["auto"] = "auto",
-        removal: Any = "auto",
-        structured: bool = True,
-        preset: Preset = "default",
-        feature_names: Sequence[str] | None = None,
-        output_names: Sequence[str] | None = None,
-        output_kind: str | None = None,
-        method: str | None = None,
-        tolerance: float | None = None,
-        groups: Any = None,
-        text_columns: Sequence[Any] | None = None,
-        query_budget: int | None = None,
-        batch_size: int | None = None,
-        random_state: Any = None,
-        verbose: bool | None = None,
-        device: str = "cpu",
-        energy: EnergyConfig | None = None,
-        interpreter: InterpreterConfig | None = None,
-        training: TrainingConfig | None = None,
-    ) -> None:
-        self.model = model
-        self.k = k
-        self.removal = removal
-        self.structured = structured
-        self.preset = preset
-        self.feature_names = feature_names
-        self.output_names = output_names
-        self.output_kind = output_kind
-        self.method = method
-        self.tolerance = tolerance
-        self.groups = groups
-        self.text_columns = text_columns
-        self.query_budget = query_budget
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.energy = energy
-        self.interpreter = interpreter
-        self.training = training
+    model: Any = field(kw_only=False)
+    k: int | Literal["auto"] = "auto"
+    removal: Any = "auto"
+    structured: bool = True
+    preset: Preset = "default"
+    feature_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+    output_kind: str | None = None
+    method: str | None = None
+    tolerance: float | None = None
+    groups: Any = None
+    text_columns: Sequence[Any] | None = None
+    query_budget: int | None = None
+    batch_size: int | None = None
+    random_state: Any = None
+    verbose: bool | None = None
+    device: str = "cpu"
+    energy: EnergyConfig | None = None
+    interpreter: InterpreterConfig | None = None
+    training: TrainingConfig | None = None
+
+    _tracer: Tracer | None = field(default=None, init=False)
+    _folded: tuple[ImageInterpreter, ImageInterpreter] | None = field(default=None, init=False)
+    """The interpreter, and the same made quicker, which takes longer than an explanation."""
+    _interactions: NDArray[np.float32] | None = field(default=None, init=False)
 
     # --- fitting -----------------------------------------------------------------------------------------
 
@@ -199,9 +178,8 @@ class SOInter(ShowsCouplings, Explainer):
                 self._interactions = None
                 snapshots.clear()
                 return self
-            context, plan = fitting.make_context(self, subject, black_box, targets)
+            context, recipe, plan = fitting.make_context(self, subject, black_box, targets)
             context.snapshots = snapshots
-            recipe = fitting.recipe_for(self, subject)
             queries_before = subject.rows.model.n_queries
             try:
                 with black_box.budget(self.query_budget), one_thread(device, lasts=True):
@@ -350,6 +328,41 @@ class SOInter(ShowsCouplings, Explainer):
                 self.interpreter_.localities, number, self.input_format_, self.groups_, self.outputs_
             )
 
+    # --- showing -----------------------------------------------------------------------------------------
+
+    def plot_interactions(self, *, n: int = 40, ax: Any = None) -> Any:
+        """Draw a heat map of how strongly outputs are coupled.
+
+        For masks: how strongly a pixel of the mask depends on places in the image, by displacement, on average.
+
+        Parameters
+        ----------
+        n : int, default 40
+            Number of outputs shown: those with the strongest couplings.
+        ax : matplotlib Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        from sointer.viz.plots.maps import interactions, neighbours
+
+        check_is_fitted(self, "output_interactions_")
+        check_positive_int(n, "n")
+        matrix = self.output_interactions_
+        if len(matrix) != self.n_outputs_:
+            return neighbours(matrix, ax=ax)
+        shown = np.sort(np.argsort(-matrix.max(axis=1), kind="stable")[:n])
+        return interactions(matrix[np.ix_(shown, shown)], [self.output_names_[i] for i in shown], ax=ax)
+
+    def _html(self) -> str | None:
+        from sointer.viz.plots.notebook import html_explainer
+
+        if self.sequences_ is not None:
+            return self.sequences_._repr_html_()
+        return html_explainer(self) if hasattr(self, "interpreter_") else None
+
     # --- keeping -----------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str], *, rows: Rows = "keep") -> None:
@@ -375,7 +388,8 @@ class SOInter(ShowsCouplings, Explainer):
         """
         from sointer.io.explainers import save
 
-        if save_sequences(self, path, rows):
+        if self.sequences_ is not None:
+            self.sequences_.save(path, rows=rows)
             return
         check_is_fitted(self, "interpreter_")
         save(self, path, rows)

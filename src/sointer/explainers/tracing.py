@@ -16,6 +16,7 @@ from sointer._support import cached_property
 from sointer._support.containers import csr_array, is_sparse
 from sointer._support.torch_state import device_of, one_thread, seeded
 from sointer.data.outputs import Outputs
+from sointer.data.texts import stacked
 from sointer.energy.inference import output_interactions
 from sointer.energy.likelihood import Likelihood, outputs_given
 from sointer.energy.networks import TargetGivenOthers, VectorEnergy
@@ -270,7 +271,7 @@ def _mixed_rows(source: ExplainedRows, rng: np.random.Generator) -> Any:
         keep = rng.random((CHUNK_POINTS, source.groups.n_units)) < rng.random((CHUNK_POINTS, 1))
         keep[: int(SHARE_WHOLE * CHUNK_POINTS)] = True
         parts.append(source.removal.reduce(drawn, source.groups.to_columns(keep), rng))
-    return _stacked(parts)
+    return stacked(parts)
 
 
 def _reduced_rows(
@@ -292,11 +293,7 @@ def _reduced_rows(
             parts.append(removal.reduce(source.data[source.of_samples(rows)], columns, rng))
         else:
             parts += list(removal.draws(source.rows(rows), columns, n_drawn, rng))
-    return _stacked(parts)
-
-
-def _stacked(parts: list[Any]) -> Any:
-    return sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+    return stacked(parts)
 
 
 def one_to_one(codes: NDArray[Any]) -> list[list[int]]:

@@ -16,7 +16,7 @@ from sointer.data.targets import effects_on_output
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.estimator import refuse_for_sequences
 
 if TYPE_CHECKING:
     from sointer.explanation import Explanation
@@ -114,7 +114,8 @@ class SOInterAttribution:
         rows = as_rows(single.detach(), self.explainer)
         explanation = self.explainer.explain(rows, self._target(target), k=k, predicted=predicted, query=query)
         values = attributions(explanation, selected_only=selected_only).reshape(tuple(single.shape))
-        result = torch.from_numpy(values).to(dtype=_float_like(single), device=single.device)
+        dtype = single.dtype if single.dtype.is_floating_point else torch.float32
+        result = torch.from_numpy(values).to(dtype=dtype, device=single.device)
         return (result,) if isinstance(inputs, tuple) else result
 
     def has_convergence_delta(self) -> bool:
@@ -136,10 +137,6 @@ class SOInterAttribution:
         if isinstance(target, list) and target and all(isinstance(one, tuple) for one in target):
             return [one[0] for one in target] if len(target[0]) == 1 else np.array(target)
         return target
-
-
-def _float_like(inputs: Tensor) -> torch.dtype:
-    return inputs.dtype if inputs.dtype.is_floating_point else torch.float32
 
 
 def explain_func(

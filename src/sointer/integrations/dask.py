@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from sointer._support import containers
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.io.columns import as_in_fit, columns_needed
 from sointer.io.writers import ExplainOptions, record_schema, record_table
 

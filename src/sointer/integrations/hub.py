@@ -9,15 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from sointer._support import __version__
 from sointer._support.files import put
 from sointer.config import Rows
-from sointer.errors import InputError, LoadError, require_extra
-from sointer.explainers.sequence_base import refuse_for_sequences
+from sointer.errors import LoadError, require_extra
 from sointer.explainers.sointer import SOInter
-from sointer.io.explainers import load
+from sointer.io.explainers import check_fitted, load
 
 CARD = "README.md"
 FILES = ["explainer.json", "weights-*.safetensors"]
@@ -51,10 +48,7 @@ def save_pretrained(explainer: SOInter, folder: str | os.PathLike[str], *, rows:
     InputError
         If the explainer is not a fitted SOInter, or the folder contains other files.
     """
-    refuse_for_sequences(explainer, "the hub")
-    if not isinstance(explainer, SOInter):
-        raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
-    check_is_fitted(explainer, "interpreter_")
+    check_fitted(explainer, "the hub")
     explainer.save(folder, rows=rows)
     put(Path(folder) / CARD, make_card(explainer, rows).encode())
     return Path(folder)

@@ -10,20 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from sointer._support import __version__
 from sointer._support.containers import as_pandas, is_frame
 from sointer.config import Rows
+from sointer.data.times import times_of
 from sointer.errors import InputError, require_extra
-from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.explainers.sointer import SOInter
 from sointer.io import explainers as persistence
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from sointer.data.times import TimeCode
 
 FLAVOR = "sointer"
 FOLDER = "explainer"
@@ -68,7 +64,7 @@ def save_model(
     from mlflow import pyfunc
     from mlflow.models import Model
 
-    _check(explainer)
+    persistence.check_fitted(explainer, "MLflow")
     folder = Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"save_model: {os.fspath(path)!r} exists already; give a path that does not exist yet.")
@@ -105,7 +101,7 @@ def log_model(explainer: SOInter, name: str = FOLDER, **options: Any) -> Any:
     import mlflow
     from mlflow.models import Model
 
-    _check(explainer)
+    persistence.check_fitted(explainer, "MLflow")
     is_named = int(mlflow.__version__.split(".")[0]) >= 3  # before that, models had a path in their run
     where = {"artifact_path": None, "name": name} if is_named else {"artifact_path": name}
     return Model.log(flavor=sys.modules[__name__], explainer=explainer, **where, **options)
@@ -186,25 +182,9 @@ def _as_in_fit(explainer: SOInter, X: Any) -> Any:
         cells = X[column.label]
         if all(isinstance(cell, str) for cell in cells.dropna()):
             with suppress(ValueError, TypeError):  # what is no date is refused, as ever
-                X[column.label] = _times(cells, column.time)
+                texts = cells.astype(object).where(cells.notna(), None).tolist()
+                X[column.label] = times_of(texts, column.time, column.label).set_axis(X.index)
     return X
-
-
-def _times(values: Any, time: TimeCode) -> Any:
-    import pandas as pd
-
-    if time.is_duration:
-        return pd.to_timedelta(values)
-    if time.zone is None:
-        return pd.to_datetime(values, format="ISO8601")
-    return pd.to_datetime(values, format="ISO8601", utc=True).dt.tz_convert(time.zone)
-
-
-def _check(explainer: Any) -> None:
-    refuse_for_sequences(explainer, "MLflow")
-    if not isinstance(explainer, SOInter):
-        raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
-    check_is_fitted(explainer, "interpreter_")
 
 
 def _signature(explainer: SOInter) -> Any:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import struct
-import sys
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, TypeAlias
 
 from sointer._support import containers
 from sointer._support.validation import some
 from sointer.data.checks import places_of
 from sointer.data.inputs import InputFormat
-from sointer.errors import InputError, LoadError, SointerError
+from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 
 Columns: TypeAlias = "str | Sequence[str] | None"
@@ -30,42 +23,6 @@ NULLS = (
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 """What stands for a missing value in CSV files: the same as for pandas.read_csv."""
-
-# What libraries raise while they read files that were damaged.
-DAMAGE: tuple[type[Exception], ...] = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-
-@contextmanager
-def reading(
-    path: str | PathLike[str],
-    kind: str,
-    advice: str = "Check the file, or write it again.",
-    raises: type[SointerError] = LoadError,
-) -> Iterator[None]:
-    """Within the block, whatever a library says of a file that it cannot read becomes one error of ours."""
-    pyarrow = sys.modules.get("pyarrow")
-    damage = DAMAGE if pyarrow is None else (*DAMAGE, pyarrow.ArrowException)
-    try:
-        yield
-    except (SointerError, MemoryError):
-        raise
-    except damage as error:
-        message = " ".join(str(error).split())[:300] or type(error).__name__
-        raise raises(f"{path} cannot be read as {kind}: {message.rstrip('.')}. {advice}") from error
 
 
 @dataclass(frozen=True)

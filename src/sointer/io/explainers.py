@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sointer._support.files import as_finite
@@ -32,7 +33,8 @@ from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
 from sointer.data.text_tables import Records, TextTableFormat
 from sointer.data.texts import TextFormat
-from sointer.errors import LoadError
+from sointer.errors import InputError, LoadError
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.record_check import Probe, are_long, as_lists, texts_of
 from sointer.explainers.sequence_base import as_sointer
 from sointer.explainers.sointer import SOInter
@@ -65,6 +67,14 @@ def save(explainer: SOInter, path: str | os.PathLike[str], rows: Rows = "keep") 
     """
     check_rows(rows)
     STORAGE.write(path, *_describe(explainer, rows))
+
+
+def check_fitted(explainer: Any, what: str) -> None:
+    """InputError for anything but a fitted SOInter, which `what` takes alone."""
+    refuse_for_sequences(explainer, what)
+    if not isinstance(explainer, SOInter):
+        raise InputError(f"explainer is a {type(explainer).__name__}, expected a fitted SOInter.")
+    check_is_fitted(explainer, "interpreter_")
 
 
 def load(
@@ -146,10 +156,11 @@ def _describe(explainer: SOInter, rows: Rows) -> tuple[dict[str, Any], dict[str,
     own = {name: t for name, t in interpreter_state.items() if not of_energy(name)}
     tensors |= {f"interpreter.{name}": t.to(CPU).contiguous() for name, t in own.items()}
     params = explainer.get_params(deep=False)
-    probe, probe_tensors = _describe_probe(explainer.probe_ if rows == "keep" else _without_rows(explainer.probe_))
+    probe = explainer.probe_
+    probe_metadata, probe_tensors = _describe_probe(probe if probe is None or rows == "keep" else probe.without_rows())
     tensors |= probe_tensors
     metadata = {
-        "probe": probe,
+        "probe": probe_metadata,
         "parameters": {name: as_plain(params[name]) for name in SAVED_PARAMETERS},
         "method": explainer.method_,
         "random_state": int(params["random_state"]) if is_integer(params["random_state"]) else None,
@@ -205,10 +216,6 @@ def _restore_probe(metadata: dict[str, Any] | None, tensors: dict[str, Tensor], 
         rows = Background.from_state(metadata, _arrays(tensors, "probe.")).rows
     known = None if outputs is None else np.array([[*row, None] for row in outputs], dtype=object)[:, :-1]
     return Probe(rows, known, *(metadata[name] for name in ("n", "inputs_sha256", "outputs_sha256")))
-
-
-def _without_rows(probe: Probe | None) -> Probe | None:
-    return None if probe is None else probe.without_rows()
 
 
 def _with_rows(explainer: SOInter, rows: Rows) -> tuple[Background, Removal, dict[str, Tensor]]:

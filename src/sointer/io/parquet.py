@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from sointer._support import containers
-from sointer._support.files import AtomicFile
-from sointer._support.validation import check_unique_names
+from sointer._support.files import AtomicFile, reading
+from sointer._support.validation import check_unique_names, some
 from sointer.errors import InputError, require_extra
-from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names, reading
+from sointer.io.columns import Columns, Dtypes, RowSource, check_columns, column_names
 
 INDICES, VALUES = "indices", "values"
 N_FEATURES, FEATURE_NAMES = b"sointer.n_features", b"sointer.feature_names"
@@ -30,8 +30,8 @@ def parquet_source(paths: Sequence[Path], name: str) -> RowSource:
     for path in paths:
         if _schema(path).names != schema.names:
             raise InputError(
-                f"{path} has other columns than {paths[0]}: {_schema(path).names[:5]} and {schema.names[:5]}; expected "
-                "parts of one table. Give them one by one."
+                f"{path} has other columns than {paths[0]}: {some(_schema(path).names)}, not {some(schema.names)}; "
+                "expected parts of one table. Give them one by one."
             )
         n_rows += _opened(path).metadata.num_rows
     is_sparse = _is_sparse(schema)

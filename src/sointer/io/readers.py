@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sointer._support import containers
-from sointer._support.files import CSV, KNOWN, PARQUET, TOKENS, check_readable
+from sointer._support.files import CSV, KNOWN, PARQUET, TOKENS, check_readable, reading
 from sointer._support.validation import check_positive_int
 from sointer.data.columns import no_number
 from sointer.data.times import durations_of
@@ -28,7 +28,6 @@ from sointer.io.columns import (
     RowSource,
     check_columns,
     column_names,
-    reading,
     slice_rows,
 )
 from sointer.io.parquet import parquet_source

@@ -20,9 +20,9 @@ from sointer._support.progress import Progress, make_progress
 from sointer._support.validation import check_positive_int
 from sointer.errors import InputError, SointerError, SointerWarning, warn_caller
 from sointer.explainers.base import Explainer
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.novelty import FarRows
 from sointer.explainers.records import make_records
-from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.io.columns import (
     RowSource,
     as_in_fit,

@@ -15,7 +15,7 @@ from sointer.blackbox.box import BlackBox
 from sointer.blackbox.replies import stack
 from sointer.data.inputs import InputFormat
 from sointer.data.outputs import Outputs
-from sointer.data.targets import NO_REGIONS, Regions, ValueSource, at_targets, with_values
+from sointer.data.targets import NO_REGIONS, Regions, ValueSource, at_targets, outputs_of, with_values
 from sointer.data.texts import Document, Documents, distinct_texts, stacked
 from sointer.errors import InputError, QueryBudgetExceeded
 from sointer.masking.groups import Groups
@@ -191,9 +191,7 @@ class ExplainedRows(MaskableRows):
         """The samples of several, one after the other, without what is known about them; groups must be the same."""
         if len(parts) == 1:
             return parts[0]
-        tables = [part.data for part in parts]
-        data = stacked(tables) if is_sparse(tables[0]) else np.concatenate(tables)
-        return replace(parts[0], data=data, index=None, sent=SentRows())
+        return replace(parts[0], data=stacked([part.data for part in parts]), index=None, sent=SentRows())
 
     def for_each(self, targets: Sequence[int] | NDArray[np.int64]) -> tuple[ExplainedRows, NDArray[np.int64]]:
         """Rows about all of these targets of every sample, sample by sample, and the target of each."""
@@ -203,6 +201,10 @@ class ExplainedRows(MaskableRows):
     def encoded_values(self, targets: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """What the model predicts for each row's target, encoded, and where that can be: see `Outputs`."""
         return self.outputs.encode_targets(self.predictions, targets, self.regions, self.sample)
+
+    def outputs_of(self, target: int) -> NDArray[np.int64]:
+        """The output that a target is, or those of its region."""
+        return outputs_of(np.array([target]), self.outputs.n_outputs, self.regions)
 
     def at_targets(self, table: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[Any]:
         """A table (rows, outputs) at each row's target: an entry, or the mean over the outputs of a region: (rows,)."""

@@ -14,8 +14,8 @@ from sointer._support.validation import check_k, check_positive_int
 from sointer.data.sequences import read_sequences
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
+from sointer.explainers.estimator import refuse_for_sequences
 from sointer.explainers.reading import fitted_targets
-from sointer.explainers.sequence_base import refuse_for_sequences
 from sointer.explainers.sequence_explanation import SequenceExplanation
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.explainers.sointer import SOInter

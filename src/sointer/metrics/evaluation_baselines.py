@@ -17,6 +17,7 @@ from sointer.explainers.baselines.base import N_FIRST, Baseline, NearestPixels, 
 from sointer.explainers.baselines.by_swaps import BySwaps, Occlusion, Rise
 from sointer.explainers.baselines.invase import Invase, invase_package
 from sointer.explainers.baselines.lime_and_shap import KernelShap, Lime, ShapleySampling
+from sointer.explainers.baselines.row_by_row import RowByRow
 from sointer.explainers.baselines.trained import MAX_NUMBERS, HideAndSeek, TrainedBaseline
 from sointer.explainers.baselines.tree_shap import TreeShap, tree_model
 from sointer.explanation import Explanation
@@ -45,19 +46,14 @@ class GlobalList(Baseline):
         return Scored(self.mean_scores_[targets], np.zeros(len(targets), dtype=np.int64))
 
 
-BASELINES = (
-    "Random",
-    "GlobalList",
-    "NearestPixels",
-    "Rise",
-    "Occlusion",
-    "Lime",
-    "KernelShap",
-    "ShapleySampling",
-    "TreeShap",
-    "HideAndSeek",
-    "Invase",
-)
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Random, GlobalList, NearestPixels, Rise, Occlusion, Lime, KernelShap, ShapleySampling),
+        *(TreeShap, HideAndSeek, Invase),
+    )
+}
+BASELINES = tuple(KINDS)
 """Names that `evaluate(against=...)` takes."""
 ALL = "all"
 PACKAGES = {"Lime": "lime", "KernelShap": "shap", "TreeShap": "shap", "Invase": "invase"}
@@ -65,19 +61,6 @@ TABLES_ONLY = ("GlobalList", "TreeShap", "HideAndSeek", "Invase")
 NUMBERS_ONLY = ("TreeShap", "HideAndSeek", "Invase")
 """Those that cannot delete words from texts."""
 IMAGES_ONLY = ("NearestPixels", "Rise", "Occlusion")
-AT_ONCE: dict[str, type[Any]] = {
-    "Random": Random,
-    "GlobalList": GlobalList,
-    "NearestPixels": NearestPixels,
-    "TreeShap": TreeShap,
-}
-ROW_BY_ROW: dict[str, type[Any]] = {
-    "Rise": Rise,
-    "Occlusion": Occlusion,
-    "Lime": Lime,
-    "KernelShap": KernelShap,
-    "ShapleySampling": ShapleySampling,
-}
 MAX_TARGETS_TRAINED = 8
 """Networks are trained for at most so many targets by default."""
 MAX_COLUMNS_OF_PACKAGE = 20
@@ -209,24 +192,16 @@ def queries_of_fit(explainer: Explainer) -> int:
 
 
 def _make(name: str, explainer: Explainer, n_samples: int, seed: int, tell: Callable[[str], None]) -> Baseline:
-    box = explainer.black_box_
-    kind: Callable[..., Baseline] | None = AT_ONCE.get(name) or ROW_BY_ROW.get(name)
-    if kind is not None:
-        return kind(
-            box, random_state=seed, **({"n_samples": n_samples, "verbose": False} if name in ROW_BY_ROW else {})
-        )
-    n_columns = explainer.input_format_.n_columns
-    budget = min(max(N_FIRST, queries_of_fit(explainer)), MAX_NUMBERS // n_columns)
-    shared: dict[str, Any] = {
-        "query_budget": budget,
-        "output_kind": explainer.output_kind,
-        "tolerance": explainer.tolerance,
-        "random_state": seed,
-        "verbose": False,
-    }
-    if name == "HideAndSeek":
-        return HideAndSeek(box, **shared)
-    if n_columns > MAX_COLUMNS_OF_PACKAGE:
-        tell(f"Invase is trained as in its paper, for its package is too slow for {n_columns} columns")
-        return Invase(box, protocol="paper", **shared)
-    return Invase(box, **shared)
+    box, kind = explainer.black_box_, KINDS[name]
+    options: dict[str, Any] = {"random_state": seed, "verbose": False}
+    if issubclass(kind, RowByRow):
+        options["n_samples"] = n_samples
+    elif issubclass(kind, TrainedBaseline):
+        n_columns = explainer.input_format_.n_columns
+        budget = min(max(N_FIRST, queries_of_fit(explainer)), MAX_NUMBERS // n_columns)
+        options |= {"query_budget": budget, "output_kind": explainer.output_kind, "tolerance": explainer.tolerance}
+        if kind is Invase and n_columns > MAX_COLUMNS_OF_PACKAGE:
+            tell(f"Invase is trained as in its paper, for its package is too slow for {n_columns} columns")
+            options["protocol"] = "paper"
+    made: Baseline = kind(box, **options)
+    return made

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from sointer._support.containers import is_sparse, row_keys
+from sointer._support.validation import some
 from sointer.blackbox.replies import stack
 from sointer.data.text_tables import Records
 from sointer.errors import InputError
@@ -191,10 +192,9 @@ def leakage(explanation: Explanation, X: Any = None, *, tolerance: float = 0.1, 
 def _check_target(explanation: Explanation, tolerance: float) -> None:
     targets = np.unique(explanation.target)
     if len(targets) != 1:
-        names = ", ".join(explanation.output_names[t] for t in targets[:5])
         raise InputError(
-            f"leakage looks at one target at a time, got an explanation of {len(targets)} ({names}); "
-            "explain each target by itself."
+            f"leakage looks at one target at a time, got an explanation of {len(targets)} "
+            f"({some([explanation.output_names[t] for t in targets])}); explain each target by itself."
         )
     if isinstance(explanation.source.data, Records):
         raise InputError(

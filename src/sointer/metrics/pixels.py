@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sointer._support import containers
 from sointer._support.validation import check_positive_int
+from sointer.data.images import mask_iou
 from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.metrics.faithfulness import check_sizes
@@ -49,16 +50,7 @@ def iou(truth: ArrayLike, prediction: ArrayLike) -> float:
     expected, given = _read_masks(truth), _read_masks(prediction)
     if expected.shape != given.shape:
         raise ValueError(f"the two sides differ in shape: {expected.shape} and {given.shape}")
-    return float(np.mean([_iou_of_image(*pair) for pair in zip(expected, given, strict=True)]))
-
-
-def _iou_of_image(truth: NDArray[Any], prediction: NDArray[Any]) -> float:
-    classes = [label for label in np.union1d(truth, prediction) if label != 0]
-    shares = [
-        np.sum((truth == label) & (prediction == label)) / np.sum((truth == label) | (prediction == label))
-        for label in classes
-    ]
-    return float(np.mean(shares)) if shares else 1.0
+    return float(mask_iou(given, expected).mean())
 
 
 def _read_masks(values: ArrayLike) -> NDArray[Any]:
@@ -150,6 +142,21 @@ class TargetModel:
         """Labels of each image's target (n,); `images` makes the images of a batch."""
         batches = containers.slices(len(targets), self.batch_size)
         return np.concatenate([at_targets(self._query(images(batch)), targets[batch]) for batch in batches])
+
+    def where_kept(
+        self,
+        images: NDArray[Any],
+        pixels: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        fill: Fill,
+        mean_image: ArrayLike,
+    ) -> NDArray[Any]:
+        """Labels of each image's target where all but some pixels (n, k) are filled in."""
+
+        def filled(batch: slice) -> NDArray[Any]:
+            return fill_masked(images[batch], as_masks(pixels[batch], images.shape), fill, mean_image)
+
+        return self.at(filled, targets)
 
     def _query(self, images: NDArray[Any]) -> NDArray[Any]:
         self.n_queries += len(images)

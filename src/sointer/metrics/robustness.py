@@ -17,11 +17,9 @@ from sointer.metrics.pixels import (
     Fill,
     Model,
     TargetModel,
-    as_masks,
     at_targets,
     best_pixels,
     check_pixel_sizes,
-    fill_masked,
     read_images,
     read_targets,
 )
@@ -311,23 +309,10 @@ def persuasion_credit(
     labels = []
     for given in (scores, opposite_scores):
         best = best_pixels(given, images.shape, sizes[-1], random_state)
-        labels.append([_masked_labels(queried, images, places, best[:, :k], fill, mean) for k in sizes])
+        labels.append([queried.where_kept(images, best[:, :k], places, fill, mean) for k in sizes])
     return PersuasionCredit(
         ks=sizes,
         fidelity=np.array([np.mean(own == predicted) for own in labels[0]]),
         persuaded=np.array([np.mean(own != predicted if wanted is None else own == wanted) for own in labels[1]]),
         n_queries=queried.n_queries,
-    )
-
-
-def _masked_labels(
-    model: TargetModel,
-    images: NDArray[Any],
-    targets: NDArray[np.int64],
-    selected: NDArray[np.int64],
-    fill: Fill,
-    mean_image: ArrayLike,
-) -> NDArray[Any]:
-    return model.at(
-        lambda batch: fill_masked(images[batch], as_masks(selected[batch], images.shape), fill, mean_image), targets
     )

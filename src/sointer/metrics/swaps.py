@@ -30,7 +30,6 @@ from sointer.metrics.pixels import (
     at_targets,
     best_pixels,
     check_pixel_sizes,
-    fill_masked,
     opposite_samples,
     pixel_scores,
     read_images,
@@ -271,9 +270,7 @@ class _Swaps:
         """What the model predicts where all but the selected pixels are filled in."""
 
         def label(images: NDArray[Any], k: int) -> NDArray[Any]:
-            return self.model.at(
-                lambda batch: fill_masked(images[batch], self._masks(batch, k), fill, self.mean_image), self.targets
-            )
+            return self.model.where_kept(images, self.best[:, :k], self.targets, fill, self.mean_image)
 
         return self._own_and_foreign(label)
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tokenize
-import zipfile
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from sointer._support.files import reading
 from sointer.errors import LoadError, require_extra
 from sointer.zoo.files import ByteArray, CsrMatrix, StringArray
 
@@ -104,7 +102,8 @@ def read_mulan_labels(path: Path) -> list[str]:
         content = path.read_bytes()
         if b"<!" in content.replace(b"<!--", b""):
             raise ValueError("it declares a document type, which a list of labels does not need")
-        names = [element.get("name") for element in ElementTree.fromstring(content).iter() if _is_label(element)]
+        elements = ElementTree.fromstring(content).iter()
+        names = [element.get("name") for element in elements if element.tag.rpartition("}")[2] == "label"]
     except (ElementTree.ParseError, ValueError, LookupError, OSError) as exc:
         raise LoadError(f"{path} cannot be read as a MULAN list of labels: {exc}") from exc
     labels = [name for name in names if name]
@@ -113,10 +112,6 @@ def read_mulan_labels(path: Path) -> list[str]:
             f"{path} should list labels by different names, got {len(names)} with {len(set(labels))} names."
         )
     return labels
-
-
-def _is_label(element: ElementTree.Element) -> bool:
-    return element.tag.rpartition("}")[2] == "label"
 
 
 def _read_header(lines: TextIO) -> _Header:
@@ -212,19 +207,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-# What numpy and zipfile raise on archives that were changed.
-DAMAGE = (
-    EOFError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 
@@ -240,17 +222,14 @@ class LabelledRows(NamedTuple):
 
 def read_arrays(path: Path, required: Sequence[str]) -> Arrays:
     """All arrays of an archive, which must hold the required ones."""
-    try:
-        with path.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array, not an archive")
-            missing = [name for name in required if name not in archive.files]
-            if missing:
-                raise ValueError(f"it lacks the arrays {missing}; it has {sorted(archive.files)}")
-            return {name: archive[name] for name in archive.files}
-    except DAMAGE as exc:
-        raise LoadError(f"{path} cannot be read as a numpy archive: {exc}") from exc
+    with reading(path, "a numpy archive"), path.open("rb") as stream:
+        archive = np.load(stream, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array, not an archive")
+        missing = [name for name in required if name not in archive.files]
+        if missing:
+            raise ValueError(f"it lacks the arrays {missing}; it has {sorted(archive.files)}")
+        return {name: archive[name] for name in archive.files}
 
 
 def read_labelled_rows(path: Path) -> LabelledRows:

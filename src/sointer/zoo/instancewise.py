@@ -19,12 +19,13 @@ from sointer.zoo.problem import (
     BoolArray,
     FloatArray,
     Problem,
+    Sampler,
     correlated,
     product,
     require_features,
+    standard_normal,
     total,
 )
-from sointer.zoo.samplers import Sampler, standard_normal
 
 Score: TypeAlias = Callable[[FloatArray], FloatArray]
 """From the features (rows, features) to one number per row."""

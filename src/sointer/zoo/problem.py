@@ -1,17 +1,16 @@
-"""A problem whose truth is planted, how to make one from equations, and variations of it."""
+"""A problem whose truth is planted, how its inputs are drawn, how to make one from equations, and variations of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sointer.errors import require_extra
-from sointer.zoo.samplers import Sampler, autoregressive, equicorrelated, standard_normal, with_copies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +24,39 @@ RowRelevance: TypeAlias = Callable[[FloatArray, int], BoolArray]
 Column: TypeAlias = npt.NDArray[Any]
 Equation: TypeAlias = Callable[[FloatArray, Sequence[Column]], Column]
 """From the features (rows, features) and the outputs before it, to one output (rows,)."""
+Sampler: TypeAlias = Callable[[int, int, np.random.Generator], FloatArray]
+"""From numbers of rows and features, and a generator, to inputs (rows, features)."""
+
+
+def standard_normal(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
+    """Independent standard normal inputs, one row per sample."""
+    return rng.standard_normal((n_rows, n_features))
+
+
+def equicorrelated(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
+    """Normal inputs of which every pair has the correlation rho."""
+    own = rng.standard_normal((n_rows, n_features))
+    shared = rng.standard_normal((n_rows, 1))
+    return np.asarray(np.sqrt(rho) * shared + np.sqrt(1 - rho) * own)
+
+
+def autoregressive(n_rows: int, n_features: int, rng: np.random.Generator, rho: float) -> FloatArray:
+    """Normal inputs of which features i and j have the correlation `rho ** |i - j|`."""
+    inputs = rng.standard_normal((n_rows, n_features))
+    for i in range(1, n_features):
+        inputs[:, i] = rho * inputs[:, i - 1] + np.sqrt(1 - rho**2) * inputs[:, i]
+    return inputs
+
+
+def with_copies(
+    n_rows: int, n_features: int, rng: np.random.Generator, sampler: Sampler, originals: Mapping[int, int], rho: float
+) -> FloatArray:
+    """Inputs of another sampler, in which `originals` maps features to those that they copy with noise."""
+    inputs: FloatArray = sampler(n_rows, n_features, rng).copy()
+    noise = rng.standard_normal((n_rows, len(originals)))
+    for column, (decoy, original) in enumerate(originals.items()):
+        inputs[:, decoy] = rho * inputs[:, original] + np.sqrt(1 - rho**2) * noise[:, column]
+    return inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,68 +234,57 @@ def require_features(name: str, n_features: int, at_least: int) -> None:
 
 def total(*features: int) -> Callable[..., FloatArray]:
     """The sum of features."""
-    return partial(_total, features=features)
+    return partial(_combined, np.add, features)
 
 
 def difference(i: int, j: int) -> Callable[..., FloatArray]:
     """x_i - x_j."""
-    return partial(_difference, i=i, j=j)
+    return partial(_combined, np.subtract, (i, j))
 
 
 def product(i: int, j: int) -> Callable[..., FloatArray]:
     """x_i * x_j."""
-    return partial(_product, i=i, j=j)
+    return partial(_combined, np.multiply, (i, j))
 
 
 def sign(score: Callable[..., FloatArray]) -> Equation:
     """1 where the score is positive, else 0."""
-    return partial(_sign, score=score)
+    return partial(_sign, score)
 
 
 def xor(i: int, j: int) -> Equation:
     """The exclusive or of outputs i and j."""
-    return partial(_xor, i=i, j=j)
+    return partial(_xor, i, j)
 
 
 def xor_feature(i: int, feature: int) -> Equation:
     """The exclusive or of output i and the sign of a feature."""
-    return partial(_xor_feature, i=i, feature=feature)
+    return partial(_xor_feature, i, feature)
 
 
 def classes(score: Callable[..., FloatArray], cuts: Sequence[float], names: Sequence[str]) -> Equation:
     """The name of the interval between cuts that the score is in."""
-    return partial(_classes, score=score, cuts=cuts, names=names)
+    return partial(_classes, score, cuts, names)
 
 
-def _total(X: FloatArray, Y: Sequence[Column] = (), *, features: tuple[int, ...]) -> FloatArray:
-    result: FloatArray = X[:, features[0]]
-    for feature in features[1:]:
-        result = result + X[:, feature]
-    return result
+def _combined(ufunc: np.ufunc, features: tuple[int, ...], X: FloatArray, Y: Sequence[Column] = ()) -> FloatArray:
+    return np.asarray(reduce(ufunc, (X[:, i] for i in features)))
 
 
-def _difference(X: FloatArray, Y: Sequence[Column] = (), *, i: int, j: int) -> FloatArray:
-    return np.asarray(X[:, i] - X[:, j])
-
-
-def _product(X: FloatArray, Y: Sequence[Column] = (), *, i: int, j: int) -> FloatArray:
-    return np.asarray(X[:, i] * X[:, j])
-
-
-def _sign(X: FloatArray, Y: Sequence[Column], *, score: Callable[..., FloatArray]) -> Column:
+def _sign(score: Callable[..., FloatArray], X: FloatArray, Y: Sequence[Column]) -> Column:
     return (score(X) > 0).astype(np.int64)
 
 
-def _xor(X: FloatArray, Y: Sequence[Column], *, i: int, j: int) -> Column:
+def _xor(i: int, j: int, X: FloatArray, Y: Sequence[Column]) -> Column:
     return np.asarray(Y[i] ^ Y[j])
 
 
-def _xor_feature(X: FloatArray, Y: Sequence[Column], *, i: int, feature: int) -> Column:
+def _xor_feature(i: int, feature: int, X: FloatArray, Y: Sequence[Column]) -> Column:
     return np.asarray(Y[i] ^ (X[:, feature] > 0))
 
 
 def _classes(
-    X: FloatArray, Y: Sequence[Column], *, score: Callable[..., FloatArray], cuts: Sequence[float], names: Sequence[str]
+    score: Callable[..., FloatArray], cuts: Sequence[float], names: Sequence[str], X: FloatArray, Y: Sequence[Column]
 ) -> Column:
     return np.asarray(np.array(names)[np.digitize(score(X), cuts)])
 

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sointer.zoo.instancewise import Branch, OutputKind, RegionalOutput, additive, regional_problem, squares
-from sointer.zoo.problem import FloatArray, Problem, product
-from sointer.zoo.samplers import standard_normal
+from sointer.zoo.problem import FloatArray, Problem, product, standard_normal
 
 L2XName = Literal["xor", "orange_skin", "additive", "switch"]
 _L2X_SWITCH = 9

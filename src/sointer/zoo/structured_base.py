@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sointer._support import containers
 from sointer._support.progress import History
-from sointer._support.validation import check_number, check_positive_int
+from sointer._support.validation import check_number, check_positive_int, some
 from sointer.data.inputs import InputFormat
 from sointer.errors import InputError
 from sointer.zoo.model_base import TrainedModel, check_labels, check_sizes, descend, label_names
@@ -383,6 +383,6 @@ def sparse_format(X: Any) -> InputFormat:
     form = InputFormat.infer(X)
     if len(form.missing_columns):
         features = np.unique(form.column_feature[form.missing_columns])
-        names = ", ".join(form.feature_names[feature] for feature in features[:5])
+        names = some([form.feature_names[feature] for feature in features])
         raise InputError(f"fit: X has NaN or missing values in {names}, which this model cannot take; impute them.")
     return replace(form, kind="csr")

@@ -302,10 +302,15 @@ def check_model(spec: str | None) -> None:
         except (ImportError, ValueError):
             return
         if not found:
-            raise InputError(
-                f"--model: there is no module {top}, neither in {here} nor installed. Run the command where {top}.py "
-                "is, or put its folder on PYTHONPATH."
-            )
+            raise no_module(top, here)
+
+
+def no_module(name: str, here: str) -> InputError:
+    """The error for a module that is neither in the working directory nor installed."""
+    return InputError(
+        f"--model: there is no module {name}, neither in {here} nor installed. Run the command where {name}.py is, or "
+        "put its folder on PYTHONPATH."
+    )
 
 
 def check_explanations(out: Path) -> None:

@@ -28,6 +28,7 @@ from sointer.apps.cli.console import (
     check_model,
     running,
 )
+from sointer.errors import InputError
 
 
 def evaluate(
@@ -97,7 +98,6 @@ def evaluate(
         check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_targets, read_to_explain
-        from sointer.errors import InputError
         from sointer.metrics.evaluation import evaluate as compare
         from sointer.metrics.evaluation import evaluate_sequences
 
@@ -153,6 +153,4 @@ def read_sizes(text: str | None) -> list[int] | None:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        from sointer.errors import InputError
-
         raise InputError(f"--ks must be whole numbers between commas, such as 3,8,15, got {text!r}.") from None

@@ -33,6 +33,7 @@ from sointer.apps.cli.console import (
     refuse_existing,
     running,
 )
+from sointer.errors import InputError
 
 STDOUT = Path("-")
 
@@ -105,8 +106,6 @@ def explain(
       sointer explain why/ --data new.csv -t games --model model:predict --refine 25 --verify 100 --out why.csv
     """
     with running(quiet=quiet, verbose=verbose, as_json=as_json) as console:
-        from sointer.errors import InputError
-
         if out != STDOUT:
             refuse_existing(out, force)
             check_file_place(out)
@@ -125,6 +124,7 @@ def explain(
         check_readable(data)
         check_model(model)
 
+        from sointer._support.validation import some
         from sointer.apps.cli.inputs import open_explainer, read_targets
         from sointer.io.stream import stream_explain
 
@@ -138,8 +138,8 @@ def explain(
             explain_sequences(console, opened.sequences_, data, out, positions, options)
             return
         if not target and len(opened.targets_) > 1:
-            names = [opened.output_names_[t] for t in opened.targets_[:5]]
-            raise InputError(f"--target is missing; give one of {', '.join(names)} ..., or all.")
+            names = some([opened.output_names_[t] for t in opened.targets_])
+            raise InputError(f"--target is missing; give one of {names}, or all.")
         targets = read_targets(target, opened.output_names_, masks=opened.outputs_.shape is not None)
         settings: dict[str, Any] = {
             "target": "all" if targets is None else targets,
@@ -272,7 +272,6 @@ def report(
         check_model(model)
 
         from sointer.apps.cli.inputs import open_explainer, read_ids, read_targets, read_to_explain
-        from sointer.errors import InputError
 
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         of_sequences = opened.sequences_ is not None

@@ -31,6 +31,7 @@ from sointer.apps.cli.console import (
     refuse_existing,
     running,
 )
+from sointer.errors import InputError
 
 
 def fit(
@@ -133,7 +134,6 @@ def fit(
         from sointer._support.torch_state import resolve_device
         from sointer.apps.cli.inputs import describe, load_model, read_names, read_targets, read_to_fit
         from sointer.config import check_rows
-        from sointer.errors import InputError
 
         check_rows(rows)
         resolve_device(device)

@@ -15,8 +15,8 @@ from typing import Any
 from sointer._support import containers
 from sointer._support.files import CSV, TOKENS
 from sointer._support.torch_state import resolve_device
-from sointer._support.validation import did_you_mean
-from sointer.apps.cli.console import Console, one_line
+from sointer._support.validation import did_you_mean, some
+from sointer.apps.cli.console import Console, no_module, one_line
 from sointer.blackbox.adapters import as_black_box
 from sointer.blackbox.box import BlackBox
 from sointer.data.text_tables import find_text_columns
@@ -67,8 +67,8 @@ def read_to_fit(
     missing = [name for name in wanted if name not in known]
     if missing:
         raise InputError(
-            f"{path} lacks {len(missing)} of the columns that the model was trained on: {', '.join(missing[:5])}"
-            f"{' ...' if len(missing) > 5 else ''}. {did_you_mean(missing[0], known)}"
+            f"{path} lacks {len(missing)} of the columns that the model was trained on: {some(missing)}. "
+            f"{did_you_mean(missing[0], known)}"
         )
     columns = [name for name in wanted if name not in drop]
     if not columns:
@@ -84,13 +84,15 @@ def read_to_fit(
     return X, left_out
 
 
-def read_to_explain(path: Path, explainer: Explainer, text: str | None = None) -> Any:
-    """All rows of a file, as the explainer wants them."""
+def read_to_explain(path: Path, explainer: Explainer, text: str | None = None, n_rows: int | None = None) -> Any:
+    """The rows of a file, as the explainer wants them: all, or the first so many."""
     if explainer.sequences_ is not None:
-        return list(read_token_lines(path))
-    opened = open_source(path)
+        return list(islice(read_token_lines(path), n_rows))
+    opened, dtypes = open_source(path), csv_dtypes(explainer)
     columns = columns_needed(explainer, opened.columns, text, opened.name)
-    return as_in_fit(explainer, read_table(path, columns, dtypes=csv_dtypes(explainer)), text)
+    if n_rows is not None:
+        return as_in_fit(explainer, next(read_chunks(path, columns, chunk_rows=n_rows, dtypes=dtypes)), text)
+    return as_in_fit(explainer, read_table(path, columns, dtypes=dtypes), text)
 
 
 def read_ids(path: Path, column: str) -> list[str]:
@@ -107,16 +109,6 @@ def read_ids(path: Path, column: str) -> list[str]:
             f"{twice!r}. Choose a column whose values are unique, or leave out --id."
         )
     return known
-
-
-def first_rows(path: Path, explainer: Explainer, n_rows: int, text: str | None = None) -> Any:
-    """The first rows of a file, as the explainer wants them."""
-    if explainer.sequences_ is not None:
-        return list(islice(read_token_lines(path), n_rows))
-    opened = open_source(path)
-    columns = columns_needed(explainer, opened.columns, text, opened.name)
-    first = next(read_chunks(path, columns, chunk_rows=n_rows, dtypes=csv_dtypes(explainer)))
-    return as_in_fit(explainer, first, text)
 
 
 def read_names(text: str | None, option: str) -> list[str] | None:
@@ -230,10 +222,7 @@ def import_module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise InputError(f"--model: {name} cannot be imported: {one_line(error)}.") from error
-        raise InputError(
-            f"--model: there is no module {name}, neither in {here} nor installed. Run the command where {name}.py is, "
-            "or put its folder on PYTHONPATH."
-        ) from error
+        raise no_module(name, here) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may do anything, sys.exit() included

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +22,7 @@ from sointer.apps.cli.console import (
     check_model,
     running,
 )
+from sointer.errors import InputError
 
 N_ROWS_SHOWN = 200
 
@@ -78,8 +78,6 @@ def serve(
       sointer serve why/ --port 9000 --data X.csv --model model:predict
     """
     with running(quiet=quiet, verbose=verbose) as console:
-        from sointer.errors import InputError, require_extra
-
         check_explainer(explainer)
         if data is not None:
             check_readable(data)
@@ -87,30 +85,24 @@ def serve(
         if records is not None:
             check_file_place(records)
 
-        from sointer.apps.cli.inputs import first_rows, open_explainer
+        from sointer.apps.cli.inputs import open_explainer, read_to_explain
+        from sointer.apps.serve import Limits, run
 
-        for module in ("fastapi", "uvicorn", "jinja2"):
-            require_extra(module, "serve")
-        serving = import_module("sointer.apps.serve")
         threads = {} if concurrency is None else {"concurrency": concurrency}
-        limits = serving.Limits(
-            max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads
-        )
+        limits = Limits(max_body_bytes=max_body_bytes, max_rows=max_rows, queue=queue, timeout=timeout, **threads)
         opened = open_explainer(explainer, console, model, headers=header, method=method, text=text, device=device)
         if query_budget is not None:
             if opened.black_box_ is None:
                 raise InputError("--query-budget is for the model, and there is none; give --model too.")
             opened.black_box_.reset_budget(query_budget)
-        examples = None if data is None else first_rows(data, opened, N_ROWS_SHOWN, text)
+        examples = None if data is None else read_to_explain(data, opened, text, N_ROWS_SHOWN)
         name = explainer.resolve().name
         token = os.environ.get("SOINTER_TOKEN") if token_file is None else _read_token(token_file)
-        settings = {"limits": limits, "token": token, "records": records, "quiet": quiet}
-        serving.run(opened, host=host, port=port, name=name, examples=examples, **settings)
+        settings: dict[str, Any] = {"limits": limits, "token": token, "records": records, "quiet": quiet}
+        run(opened, host=host, port=port, name=name, examples=examples, **settings)
 
 
 def _read_token(path: Path) -> str:
-    from sointer.errors import InputError
-
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,12 +23,14 @@ from sointer.apps.serve import open_inference
 from sointer.apps.serve.request import ExplainBody, ExplainRequest, as_http_error, one_line, read_request
 from sointer.apps.serve.response import RecordLog, ResponseWriter, as_json
 from sointer.apps.serve.rows import row_as_json
-from sointer.apps.serve.security import Limits, SecurityMiddleware, digest_of
+from sointer.apps.serve.security import LOOPBACK, Limits, SecurityMiddleware, digest_of
 from sointer.apps.serve.sequences import SequenceBody, read_sequence_request, sequence_info, write_sequences
 from sointer.apps.serve.worker import AnyRequest, Read, RequestQueue, Write
 from sointer.data.sequences import read_sequences
 from sointer.data.text_tables import TextTableFormat
 from sointer.explainers.base import Explainer
+from sointer.explainers.sequence_base import as_explainer
+from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.columns import names_in_fit
 from sointer.viz.report.page import render_template
 from sointer.viz.report.samples import sample_names_of
@@ -101,16 +103,52 @@ def metrics(queue: RequestQueue, replies: Counter[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build_app(
-    explainer: Explainer,
-    limits: Limits,
-    name: str,
-    examples: Any,
-    hosts: tuple[str, ...] | None,
-    token: str | None,
+def create_app(
+    explainer: Explainer | SequenceExplainer,
+    *,
+    limits: Limits | None = None,
+    name: str = "explainer",
+    examples: Any = None,
+    hosts: tuple[str, ...] | None = LOOPBACK,
+    token: str | None = None,
     records: str | PathLike[str] | None = None,
 ) -> FastAPI:
-    """Put it together; `app.state.queue` is where requests wait, `app.state.replies` counts them."""
+    """Create the web application that serves a fitted explainer; run it with any ASGI server, in one process.
+
+    Parameters
+    ----------
+    explainer : Explainer
+        A fitted explainer.
+    limits : Limits, optional
+        How much the server accepts at once.
+    name : str, default "explainer"
+        The name of the model in the paths of the Open Inference Protocol.
+    examples : table, array, list of texts or of token lists, optional
+        Rows to choose from on the page, as for `explain`. Everyone who sees the page sees them.
+    hosts : tuple of str or None, default ("localhost", "127.0.0.1", "::1")
+        The host names by which the server may be addressed, against DNS rebinding; None for any. Behind a proxy, give
+        the name that clients use.
+    token : str, optional
+        A secret of at least 16 characters that every request must bring, as ``Authorization: Bearer <token>``, or from
+        browsers as the password. Default: none is needed.
+    records : path, optional
+        A file to which the record of every explanation is appended, as JSON lines (docs/how-to/records.md).
+
+    Returns
+    -------
+    fastapi.FastAPI
+
+    Raises
+    ------
+    InputError
+        If the token is too short.
+
+    Examples
+    --------
+    With ``app = create_app(sointer.load("why/", model))`` in ``main.py``: ``uvicorn main:app``.
+    """
+    explainer, limits = as_explainer(explainer), limits or Limits()
+    # `app.state.queue` is where requests wait, `app.state.replies` counts them.
     name = name.encode(errors="replace").decode()  # that of a folder need not be text
     sequences = explainer.sequences_
     log = None if records is None else RecordLog(records)

@@ -16,7 +16,7 @@ from sointer.data.checks import places_of
 from sointer.data.columns import FrameColumn, no_number
 from sointer.data.inputs import InputFormat
 from sointer.data.texts import word_pattern
-from sointer.data.times import durations_of
+from sointer.data.times import times_of
 from sointer.errors import InputError, require_extra
 from sointer.explainers.base import Explainer
 from sointer.io.columns import names_in_fit
@@ -101,7 +101,7 @@ def as_frame(input_format: InputFormat, columns: Sequence[Sequence[Any] | NDArra
             if column.is_text:
                 refuse_long([value for value in values if isinstance(value, str)])
         elif column.time is not None:
-            made[place] = times_of(values, column)
+            made[place] = read_times(values, column)
         else:
             null = bool(input_format.fills) and input_format.fills[place] is not None
             is_array = isinstance(values, np.ndarray) and values.dtype.kind != "O"
@@ -123,28 +123,20 @@ def _numbers_of(values: list[Any], column: FrameColumn, *, null: bool) -> NDArra
     return numbers(values, f"column {str(column.label)!r}", null=null)
 
 
-def times_of(values: Iterable[Any], column: FrameColumn) -> Any:
+def read_times(values: Iterable[Any], column: FrameColumn) -> Any:
     """Dates and durations written as text, such as "2024-05-31" and "1 days", with null where they are missing."""
-    pandas, what = require_extra("pandas", "pandas"), f"column {str(column.label)!r}"
     cells = [plain(value) for value in values]
     odd = next((cell for cell in cells if not (cell is None or isinstance(cell, str))), None)
     assert column.time is not None
-    zone, kind = column.time.zone, "durations" if column.time.is_duration else "dates"
     try:
-        if odd is not None:
-            raise ValueError
-        if column.time.is_duration:
-            return durations_of(cells, column.label)
-        stamps = [pandas.Timestamp(cell) for cell in cells if cell is not None]
-        if zone is None or any(stamp.tzinfo is None for stamp in stamps):
-            return pandas.Series(pandas.to_datetime(cells, format="ISO8601"))
-        return pandas.Series(pandas.to_datetime(cells, format="ISO8601", utc=True)).dt.tz_convert(zone)
+        if odd is None:
+            return times_of(cells, column.time, column.label)
     except (ValueError, TypeError, OverflowError):
-        example = next((cell for cell in [odd, *cells] if cell is not None), None)
-        raise InputError(
-            f"{what}: found {_describe(example)}, expected {kind} as text, "
-            f"such as {'1 days 12:00:00' if column.time.is_duration else '2024-05-31T12:00:00'!r}."
-        ) from None
+        odd = next((cell for cell in cells if cell is not None), None)
+    kind, example = ("durations", "1 days 12:00:00") if column.time.is_duration else ("dates", "2024-05-31T12:00:00")
+    raise InputError(
+        f"column {str(column.label)!r}: found {_describe(odd)}, expected {kind} as text, such as {example!r}."
+    )
 
 
 def numbers(cells: Sequence[Any], what: str, *, null: bool = False) -> NDArray[Any]:

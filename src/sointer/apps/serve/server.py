@@ -19,13 +19,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sointer._support.containers import as_pandas
 from sointer._support.validation import counted
-from sointer.apps.serve import create_app
+from sointer.apps.serve.app import create_app
 from sointer.apps.serve.security import LOOPBACK, Limits, is_loopback
 from sointer.data.text_tables import TextTableFormat
 from sointer.errors import InputError
 from sointer.explainers.base import Explainer
 from sointer.explainers.novelty import unwarned
-from sointer.explainers.sequence_base import as_sointer
+from sointer.explainers.sequence_base import as_explainer
 from sointer.explainers.sequences import SequenceExplainer
 from sointer.io.explainers import load
 
@@ -133,27 +133,56 @@ class Server(uvicorn.Server):
         self.at_end()  # here, since the signal ends the process right after
 
 
-def serve_explainer(
+def run(
     explainer: str | PathLike[str] | Explainer | SequenceExplainer,
-    host: str,
-    port: int,
-    model: Any,
-    name: str | None,
-    examples: Any,
-    limits: Limits,
-    token: str | None,
-    quiet: bool,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    model: Any = None,
+    name: str | None = None,
+    examples: Any = None,
+    limits: Limits | None = None,
+    token: str | None = None,
     records: str | PathLike[str] | None = None,
+    quiet: bool = False,
 ) -> None:
-    """Serve until a signal says stop, then finish what was accepted."""
+    """Serve until the process is stopped (Ctrl-C or SIGTERM); requests accepted by then are answered first.
+
+    Parameters
+    ----------
+    explainer : Explainer, str or path
+        A fitted explainer, or the folder of a saved one.
+    host : str, default "127.0.0.1"
+        The address to listen on.
+    port : int, default 8000
+        The port to listen on; 0 takes any that is free.
+    model : callable or BlackBox, optional
+        The model that a saved explainer explains. With it, every row is also sent to the model, and what it predicts is
+        explained; `verify` and raw texts need it too. Without it, the values that the explainer expects are explained.
+    name : str, optional
+        The name of the model in the paths of the Open Inference Protocol. Default: that of the folder.
+    examples, limits, token, records
+        As in `create_app`.
+    quiet : bool, default False
+        Whether to print nothing.
+
+    Raises
+    ------
+    InputError
+        If nothing can listen on the port, or `model` is given together with an explainer that has its own.
+
+    Examples
+    --------
+    ``run("why/", model=predict, port=9000)`` serves until Ctrl-C.
+    """
+    limits = limits or Limits()
 
     def say(line: str) -> None:
         if not quiet:
             print(line, file=sys.stderr, flush=True)
 
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s: %(message)s")
-    if isinstance(explainer, SequenceExplainer):
-        explainer = as_sointer(explainer)
+    explainer = as_explainer(explainer)
     if not isinstance(explainer, Explainer):
         name = name or Path(explainer).resolve().name
         explainer = load(explainer, model)

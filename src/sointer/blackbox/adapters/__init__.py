@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sointer._support import containers
-from sointer.blackbox.adapters.trained_columns import refuse_other_columns
 from sointer.blackbox.box import BlackBox
 from sointer.blackbox.call import CopiedAsItself
 from sointer.errors import InputError, SointerWarning, warn_caller
@@ -168,6 +167,8 @@ class BoosterPredict(CopiedAsItself):
     def __call__(self, X: Any) -> Any:
         """What the Booster predicts: probabilities, numbers or margins, as its objective says."""
         import xgboost
+
+        from sointer.blackbox.adapters.sklearn import refuse_other_columns
 
         names = self.booster.feature_names
         if containers.is_tensor(X):

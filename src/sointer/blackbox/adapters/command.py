@@ -155,26 +155,24 @@ class CommandPredict:
         return b""
 
     def _reply(self, request: bytes, n_rows: int) -> dict[str, Any]:
-        (process, _), line, found = self._program.get(), None, ""
+        process, _ = self._program.get()
+        problem = f"returned nothing within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
         try:
             line = within(self.timeout, lambda: self._exchange(process, request))
+            problem = f'wrote {line[:200]!r}, expected {{"outputs": [[...], ...]}} in one line of JSON'
+            if not line:
+                problem = "ended before it replied"
+            elif len(line) > self.max_reply_bytes:
+                problem = f"wrote a line of more than max_reply_bytes={self.max_reply_bytes:,}"
             reply = reply_json(line, n_rows)
             if isinstance(reply, dict) and ("error" in reply or isinstance(reply.get("outputs"), list)):
                 return reply
         except TooManyParts as error:
-            found = f", {error.what}"
+            problem += f", got {error.what}"
         except (CallTimeout, ValueError, RecursionError):
             pass
         except BaseException:
             self.close()  # what it writes next would belong to this query
             raise
-        if line is None:
-            problem = f"returned nothing within timeout={self.timeout:g} s. Raise timeout, or lower batch_size"
-        elif not line:
-            problem = "ended before it replied"
-        elif len(line) > self.max_reply_bytes:
-            problem = f"wrote a line of more than max_reply_bytes={self.max_reply_bytes:,}"
-        else:
-            problem = f'wrote {line[:200]!r}{found}, expected {{"outputs": [[...], ...]}} in one line of JSON'
         self.n_restarts += 1
         raise TransientError(f"The program {self.command[0]} {problem}.{self.close()}")

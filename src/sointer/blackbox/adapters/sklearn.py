@@ -1,7 +1,9 @@
-"""Fitted scikit-learn estimators, and whatever else has `predict`, as functions X -> Y."""
+"""Fitted scikit-learn estimators, and whatever else has `predict`, as functions X -> Y; the columns they expect."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sointer._support import containers
-from sointer.blackbox.adapters.trained_columns import is_about_columns, reads_by_place, refuse_other_columns
+from sointer._support.validation import some
 from sointer.blackbox.call import CopiedAsItself
 from sointer.blackbox.replies import ClassProbabilities, NamedTable, read_outputs
 from sointer.data.reading import NO_CLASSES
@@ -73,13 +75,10 @@ class EstimatorPredict(CopiedAsItself):
         if self.method != "predict_proba":
             return NO_CLASSES if isinstance(self.model, BaseEstimator) and is_regressor(self.model) else None
         n_outputs = 0 if self._predicted is None else self._predicted.table.shape[1]
-        is_many = [self._has_many_classes(output) for output in range(n_outputs)]
+        is_many = [len(self._classes(output) or ()) > 2 for output in range(n_outputs)]
         if n_outputs > 1 and any(is_many):
             return [None if many else "probability" for many in is_many]
         return "probability"
-
-    def _has_many_classes(self, output: int) -> bool:
-        return len(self._classes(output) or ()) > 2
 
     def choose_method(self, X: Any) -> str | None:
         """Choose the method by some rows, unless that was done; what the user should know of the choice, if anything.
@@ -163,7 +162,7 @@ class EstimatorPredict(CopiedAsItself):
         try:
             outputs = getattr(self.model, self.method or "predict")(X)
         except Exception as error:
-            if is_about_columns(error):
+            if _ABOUT_COLUMNS.search(str(error)):
                 refuse_other_columns(self.model, X)
             raise
         if self.method != "predict_proba":
@@ -223,7 +222,7 @@ class EstimatorPredict(CopiedAsItself):
             return table[:, 1]
         classes = self._classes(output)
         # Only one class was seen in training: its probability is 1.
-        is_positive = classes is not None and _is_positive(classes[0])
+        is_positive = classes is not None and (isinstance(classes[0], str) or classes[0] not in (0, -1))
         return table[:, 0] if is_positive else 1.0 - table[:, 0]
 
     def _classes(self, output: int) -> list[Any] | None:
@@ -301,11 +300,78 @@ def _may_have_many_classes(model: Any) -> bool:
     return len(known) > 2 or any(np.size(labels) > 2 for labels in known)
 
 
-def _is_positive(label: Any) -> bool:
-    return isinstance(label, str) or label not in (0, -1)
-
-
 def _within(table: FloatTable) -> FloatTable:
     """Probabilities that are outside [0, 1] by rounding alone, inside it."""
     inside = np.clip(table, 0.0, 1.0)
     return np.where(np.abs(inside - table) <= TIE, inside, table)
+
+
+_PLACES = ("feature_names_in_", "feature_names_", "feature_names", "feature_name")
+"""Where estimators and boosters of scikit-learn, catboost, xgboost and lightgbm hold the names."""
+_NUMBERED = re.compile(r"(Column_)?\d+")
+"""Names that lightgbm and catboost make where they are given none."""
+_ABOUT_COLUMNS = re.compile("feature|columns are missing", re.IGNORECASE)
+"""In errors of models that complain about the columns that they were given."""
+MAX_WRITTEN = 8
+"""So many names are written into a message, as what to do."""
+
+
+def trained_columns(model: Any) -> list[str] | None:
+    """The names of the columns that a model was trained on, in their order; None where it does not say."""
+    for place in _PLACES:
+        names: Any = None
+        try:
+            names = getattr(model, place, None)
+            names = names() if callable(names) else names
+        except Exception:  # such as of a part that is not fitted
+            continue
+        if (isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1) and len(names):
+            found = [str(name) for name in names]
+            return None if all(_NUMBERED.fullmatch(name) for name in found) else found
+    return None
+
+
+def refuse_other_columns(model: Any, X: Any) -> None:
+    """Refuse a table whose columns are known to be others than a model was trained on, or in another order."""
+    parts = list(getattr(model, "estimators_", ()))[:1]
+    wanted, given = trained_columns(model) or next(map(trained_columns, parts), None), _columns(X)
+    if wanted is None or given is None or list(map(_key, given)) == list(map(_key, wanted)):
+        return
+    own = {_key(column): column for column in given}  # as they are written in X
+    name, lacking = type(model).__name__, [column for column in wanted if _key(column) not in own]
+    if lacking:
+        raise InputError(
+            f"X lacks {len(lacking)} of the {len(wanted)} columns that the {name} was trained on: {some(lacking)}; it "
+            f"has {some(given)}. Add or rename them."
+        )
+    names = [own[_key(column)] for column in wanted]
+    other = [column for column in given if column not in names]
+    if other:
+        what = f"columns that the {name} was not trained on: {some(other)}"
+    else:
+        what = f"its columns in another order than the {name} was trained on: {some(names)}"
+    columns = f"X[{names!r}]" if len(names) <= MAX_WRITTEN else "X[names], with the names of these"
+    raise InputError(f"X has {what}. Give fit the columns that the model takes, in its order: {columns}.")
+
+
+def reads_by_place(model: Any, X: Any) -> bool:
+    """Whether a model would take columns for others of its own: lightgbm never looks at names."""
+    parts = (model, *list(getattr(model, "estimators_", ()))[:1])  # such as of a MultiOutputClassifier
+    if not any(base.__module__.split(".")[0] == "lightgbm" for part in parts for base in type(part).__mro__):
+        return False
+    wanted, given = trained_columns(model) or trained_columns(parts[-1]), _columns(X)
+    if wanted is None or given is None:
+        return False
+    keys, own = list(map(_key, given)), list(map(_key, wanted))
+    return keys != own and sorted(keys) == sorted(own)
+
+
+def _columns(X: Any) -> list[str] | None:
+    if not (containers.is_frame(X) or containers.backend_of(X) is not None):
+        return None
+    return [str(column) for column in (X.column_names if containers.backend_of(X) == "pyarrow" else X.columns)]
+
+
+def _key(name: str) -> str:
+    """What two ways to write a name have in common: lightgbm puts underscores for blanks."""
+    return re.sub(r"\s", "_", name)

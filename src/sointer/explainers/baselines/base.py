@@ -247,10 +247,7 @@ class NearestPixels(UsualValue):
 def distance_from(target: int, source: ExplainedRows) -> NDArray[np.float64]:
     """How far every pixel lies from a target, in pixels: (height, width)."""
     outside = np.ones(source.outputs.n_outputs, dtype=bool)
-    if target < len(outside):
-        outside[target] = False
-    else:
-        outside &= ~source.regions[target - len(outside)]
+    outside[source.outputs_of(target)] = False
     return np.asarray(distance_transform_edt(outside.reshape(source.outputs.shape)))
 
 

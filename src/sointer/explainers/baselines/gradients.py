@@ -49,7 +49,7 @@ class _ByGradients(Baseline):
         columns = np.empty((len(targets), source.input_format.n_columns))
         # One sample at a time, so that its last digits do not depend on the samples around it.
         for i, (rng, target) in enumerate(zip(self._row_generators(source), targets.tolist(), strict=True)):
-            columns[i] = self._of_columns(source, source.rows(np.array([i])), _outputs_of(target, source), rng)
+            columns[i] = self._of_columns(source, source.rows(np.array([i])), source.outputs_of(target), rng)
         if not np.isfinite(columns).all():
             raise InputError(f"the gradients of {self.module_!r} are not finite; check its weights and inputs.")
         values, _ = source.encoded_values(targets)
@@ -146,9 +146,3 @@ class ExpectedGradients(_ByGradients):
         away = row - self.background_.draw(self.n_samples, rng)
         points = row - away * rng.random((self.n_samples, 1))
         return np.asarray((away * self._gradient(source, points, outputs)).mean(axis=0))
-
-
-def _outputs_of(target: int, source: ExplainedRows) -> NDArray[np.int64]:
-    """The output that a target is, or those of its region."""
-    n_outputs = source.outputs.n_outputs
-    return np.array([target]) if target < n_outputs else np.flatnonzero(source.regions[target - n_outputs])

@@ -57,7 +57,27 @@ class Lime(TwoProtocols):
 
     @staticmethod
     def _unit_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
-        return mask_weights(row, n_samples)
+        """Weights of the units that differ, from copies of the row with random subsets of them removed."""
+        from lime.lime_base import LimeBase
+
+        weights = np.zeros((len(row.targets), row.source.groups.n_units))
+        n_units = len(row.units)
+        if n_units == 0:
+            return weights
+        n_draws = row.n_draws(n_samples)
+        keep = random_keeps(1 + (n_samples - 1) // n_draws, n_units, row.rng)
+        reduced = np.mean([row.values(points) for points in row.copies(keep[1:], n_draws)], axis=0)
+        values = np.vstack([row.value, reduced])
+        base = LimeBase(text_kernel, random_state=np.random.RandomState(0))
+        distances = 100.0 * (1.0 - np.sqrt(keep.mean(axis=1)))  # 100 x the cosine distance to the whole row
+        masks = keep.astype(np.float64)
+        for i in np.flatnonzero(np.ptp(values, axis=0) > 0):  # all weights of a constant are zero
+            _, found, _, _ = base.explain_instance_with_data(
+                masks, values, distances, i, n_units, feature_selection="none"
+            )
+            for unit, weight in found:
+                weights[i, row.units[unit]] = weight
+        return weights
 
     def _package_weights(self, table: FeatureTable) -> Callable[[Row], NDArray[np.float64]]:
         explainer = tabular_explainer(table, self.background_.rows)
@@ -70,28 +90,6 @@ class Lime(TwoProtocols):
             return tabular_weights(explainer, table, row, self.n_samples or N_SAMPLES_PAPER)
 
         return weights
-
-
-def mask_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
-    """Weights of the units that differ, from copies of the row with random subsets of them removed."""
-    from lime.lime_base import LimeBase
-
-    weights = np.zeros((len(row.targets), row.source.groups.n_units))
-    n_units = len(row.units)
-    if n_units == 0:
-        return weights
-    n_draws = row.n_draws(n_samples)
-    keep = random_keeps(1 + (n_samples - 1) // n_draws, n_units, row.rng)
-    reduced = np.mean([row.values(points) for points in row.copies(keep[1:], n_draws)], axis=0)
-    values = np.vstack([row.value, reduced])
-    base = LimeBase(text_kernel, random_state=np.random.RandomState(0))
-    distances = 100.0 * (1.0 - np.sqrt(keep.mean(axis=1)))  # 100 x the cosine distance to the whole row
-    masks = keep.astype(np.float64)
-    for i in np.flatnonzero(np.ptp(values, axis=0) > 0):  # all weights of a constant are zero
-        _, found, _, _ = base.explain_instance_with_data(masks, values, distances, i, n_units, feature_selection="none")
-        for unit, weight in found:
-            weights[i, row.units[unit]] = weight
-    return weights
 
 
 def random_keeps(n: int, n_units: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -186,45 +184,41 @@ class KernelShap(TwoProtocols):
 
     @staticmethod
     def _unit_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
-        return coalition_weights(row, n_samples)
+        """Shapley values of the units that differ, from at most n_samples rows: (targets, units)."""
+        weights = np.zeros((len(row.targets), row.source.groups.n_units))
+        n_players = len(row.units)
+        if n_players == 0:
+            return weights
+        n_all = 2 ** min(n_players, 30) - 2
+        n_draws, n_draws_of_all = row.n_draws(n_samples), (n_samples - 1) // (n_all + 1)
+        if row.source.removal.is_random and n_draws_of_all >= N_DRAWS // 2:
+            n_draws = n_draws_of_all  # all coalitions can be queried, and what is left goes into more draws
+        n_coalitions = max(1, min((n_samples - 1) // n_draws - 1, n_all))
+        draw = int(row.rng.integers(2**63))
+
+        def worth(players: NDArray[Any]) -> NDArray[np.float64]:
+            keep = players > 0.5
+            if keep.all():
+                return np.repeat(row.value[None, :], len(keep), axis=0)
+            same_draws = replace(row, rng=np.random.default_rng(draw))  # shap calls more than once
+            return np.asarray(np.mean([row.values(points) for points in same_draws.copies(keep, n_draws)], axis=0))
+
+        found = _shap_values(
+            worth,
+            np.zeros((1, n_players)),
+            np.ones(n_players),
+            row.rng,
+            nsamples=n_coalitions,
+            # With too few coalitions for least squares, the features that a lasso picks first.
+            l1_reg=0 if n_coalitions >= 2 * n_players else f"num_features({max(1, n_coalitions // 4)})",
+        )
+        weights[:, row.units] = found.T
+        return weights
 
     def _package_weights(self, table: FeatureTable) -> Callable[[Row], NDArray[np.float64]]:
         chosen = np.random.default_rng(self.seed_).permutation(self.background_.rows.shape[0])[:N_BACKGROUND]
         background = table.from_columns(self.background_.rows[np.sort(chosen)])
         return lambda row: background_weights(table, background, row, self.n_samples or "auto")
-
-
-def coalition_weights(row: Row, n_samples: int) -> NDArray[np.float64]:
-    """Shapley values of the units that differ, from at most n_samples rows: (targets, units)."""
-    weights = np.zeros((len(row.targets), row.source.groups.n_units))
-    n_players = len(row.units)
-    if n_players == 0:
-        return weights
-    n_all = 2 ** min(n_players, 30) - 2
-    n_draws, n_draws_of_all = row.n_draws(n_samples), (n_samples - 1) // (n_all + 1)
-    if row.source.removal.is_random and n_draws_of_all >= N_DRAWS // 2:
-        n_draws = n_draws_of_all  # all coalitions can be queried, and what is left goes into more draws
-    n_coalitions = max(1, min((n_samples - 1) // n_draws - 1, n_all))
-    draw = int(row.rng.integers(2**63))
-
-    def worth(players: NDArray[Any]) -> NDArray[np.float64]:
-        keep = players > 0.5
-        if keep.all():
-            return np.repeat(row.value[None, :], len(keep), axis=0)
-        same_draws = replace(row, rng=np.random.default_rng(draw))  # shap calls more than once
-        return np.asarray(np.mean([row.values(points) for points in same_draws.copies(keep, n_draws)], axis=0))
-
-    found = _shap_values(
-        worth,
-        np.zeros((1, n_players)),
-        np.ones(n_players),
-        row.rng,
-        nsamples=n_coalitions,
-        # With too few coalitions for least squares, the features that a lasso picks first.
-        l1_reg=0 if n_coalitions >= 2 * n_players else f"num_features({max(1, n_coalitions // 4)})",
-    )
-    weights[:, row.units] = found.T
-    return weights
 
 
 def background_weights(table: FeatureTable, background: Any, row: Row, n_samples: Any) -> NDArray[np.float64]:
@@ -331,8 +325,7 @@ def walk_weights(row: Row, n_samples: int, *, signed: bool) -> NDArray[np.float6
     walks = [joins[row.rng.permutation(n_units)] for _ in range(n_walks)]
     stops = np.arange(n_steps)[:, None]
     points = [next(row.copies(step_of_unit < stops)) for step_of_unit in walks]
-    joined = np.concatenate(points) if row.document is None else stacked(points)
-    values = row.values(joined).reshape(n_walks, n_steps, -1)
+    values = row.values(stacked(points)).reshape(n_walks, n_steps, -1)
     for step_of_unit, walked in zip(walks, values, strict=True):
         changes = np.diff(np.vstack([walked, row.value]), axis=0) / np.bincount(step_of_unit)[:, None]
         weights[:, row.units] += (changes if signed else np.abs(changes))[step_of_unit].T / n_walks

@@ -110,12 +110,8 @@ def _target(source: ExplainedRows, target: int) -> npt.NDArray[np.bool_]:
     shape = source.input_format.image
     assert shape is not None
     where = np.zeros(shape.n_pixels, dtype=bool)
-    if source.outputs.shape is None:
-        return where
-    if target < source.outputs.n_outputs:
-        where[target] = True
-    else:
-        where |= source.regions[target - source.outputs.n_outputs]
+    if source.outputs.shape is not None:
+        where[source.outputs_of(target)] = True
     return where
 
 

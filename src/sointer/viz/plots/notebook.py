@@ -109,10 +109,11 @@ def html_localities(found: Localities) -> str:
 
 def html_verification(check: Verification) -> str:
     """How many rows the black box confirmed, as HTML."""
+    unsure = f", {int(check.unsure.sum())} unsure" if check.unsure.any() else ""
     unit = "" if check.tolerance is None else f" standard deviations, where {check.tolerance:g} agrees,"
     lines = [
         ("fidelity", meter(check.fidelity)),
-        ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{_unsure(check)}"),
+        ("confirmed", f"{int(check.confirmed.sum())} of {len(check.agreement)} rows{unsure}"),
         ("the target moved by", f"{float(check.difference.mean()):.3g}{unit} on average"),
         ("queries", f"{check.n_queries:,} rows"),
     ]
@@ -121,10 +122,6 @@ def html_verification(check: Verification) -> str:
     if check.of_images:
         lines.append(("but", html.escape(SHAPE_ALONE)))
     return _card("Does the model predict the same from the selected features alone?", lines)
-
-
-def _unsure(check: Verification) -> str:
-    return f", {int(check.unsure.sum())} unsure" if check.unsure.any() else ""
 
 
 def html_paths(paths: Paths) -> str:

@@ -100,9 +100,8 @@ def words(explanation: Explanation, row: int, ax: Axes | None = None) -> Axes:
             ax.text(column, number + 0.5, word, family="monospace", fontsize=font, va="center", parse_math=False)
     if not text.strip():
         ax.text(0, 0.5, "(an empty text)", family="monospace", fontsize=font, va="center")
-    beside = [
-        int(unit) for unit in explanation.selected[row] if unit >= 0 and unit not in _units_in_text(explanation, row)
-    ]
+    inside = {unit for _, _, unit in explanation.source.spans(row)}
+    beside = [int(unit) for unit in explanation.selected[row] if unit >= 0 and unit not in inside]  # other columns
     notes = [f"also selected: {', '.join(labels_with_values(explanation, row, beside))}"] if beside else []
     notes += [f"{n_left_out} lines without selected words are left out"] if n_left_out else []
     notes += ["blue pushes up, orange pushes down"] if explanation.effects is not None else []
@@ -135,11 +134,6 @@ def document(explanation: Explanation, row: int) -> str:
     texts = explanation.source.texts
     assert texts is not None
     return str(texts[explanation.sample[row]])
-
-
-def _units_in_text(explanation: Explanation, row: int) -> set[int]:
-    """The units that are words of a row's text; others are columns beside it."""
-    return {unit for _, _, unit in explanation.source.spans(row)}
 
 
 def rgba(colour: str, alpha: float) -> str:

@@ -18,14 +18,12 @@ from sointer.errors import InputError
 from sointer.explanation import Explanation
 from sointer.masking.rows import ExplainedRows
 from sointer.masking.unit_values import UnitValues, format_value
-from sointer.paths import NoPaths, Paths
+from sointer.paths import Localities, NoPaths, Paths
 from sointer.viz.report.content import (
     QUANTILE,
     EffectSummary,
-    LocalitySummary,
     PathSummary,
     ReportContent,
-    TargetLocalities,
     TargetPaths,
 )
 from sointer.viz.report.page import render_report
@@ -93,7 +91,7 @@ def _path_summary(followed: Paths, target: int, unit: int) -> PathSummary:
     return PathSummary(unit, len(effects), total, margin, direct, largest)
 
 
-N_SHOWN_AUTO, MAX_LOCALITY_FEATURES = 10, 12
+N_SHOWN_AUTO = 10
 MAX_BLOCK_NUMBERS = 2**22  # samples x targets x units that are explained at a time
 CONTINUOUS_LABELS = ["below the median", "above the median"]
 
@@ -199,29 +197,15 @@ def table_page(
 
 def _localities(
     explainer: Explainer, targets: list[int], locality: NDArray[np.int64] | None
-) -> tuple[list[TargetLocalities] | None, NDArray[np.int64] | None]:
-    """The localities of each target, and in which of them each sample lies: (targets, samples)."""
+) -> tuple[list[Localities] | None, NDArray[np.int64] | None]:
+    """The localities of each target, and in which of them each sample lies, counted: (targets, samples)."""
     if locality is None:
         return None, None
-    unit_of_name = {name: unit for unit, name in enumerate(explainer.groups_.unit_names)}
-    localities, numbers = [], np.zeros(locality.shape, dtype=np.int64)
-    for i, target in enumerate(targets):
-        found = explainer.localities(target)
-        leaves = [
-            LocalitySummary(
-                leaf.where,
-                leaf.share,
-                [
-                    (unit_of_name[feature], relevance)
-                    for feature, relevance in zip(leaf.features, leaf.relevance, strict=True)
-                ][:MAX_LOCALITY_FEATURES],
-            )
-            for leaf in found
-        ]
-        localities.append(TargetLocalities(found.decided, leaves))
-        number_of = {leaf.number: number for number, leaf in enumerate(found)}
-        numbers[i] = [number_of[node] for node in locality[i].tolist()]
-    return localities, numbers
+    found, places = [explainer.localities(target) for target in targets], np.zeros(locality.shape, dtype=np.int64)
+    for i, one in enumerate(found):
+        place_of = {leaf.number: place for place, leaf in enumerate(one)}
+        places[i] = [place_of[number] for number in locality[i].tolist()]
+    return found, places
 
 
 def _upper_label(outputs: Outputs, target: int) -> str | None:

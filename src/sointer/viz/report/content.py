@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sointer.paths import Localities
 from sointer.verification import Verification
 
 if TYPE_CHECKING:
@@ -38,26 +39,6 @@ class TargetPaths:
     paths: Sequence[PathSummary]
     n_samples: int
     warning: str
-
-
-@dataclass(frozen=True)
-class LocalitySummary:
-    """A locality of one target: where it is, how many samples lie there, and what matters there."""
-
-    where: str
-    share: float
-    """Of the samples that the explainer was fitted on."""
-    features: Sequence[tuple[int, float]]
-    """Units and their relevance, most relevant first."""
-
-
-@dataclass(frozen=True)
-class TargetLocalities:
-    """The localities of one target, the largest first."""
-
-    decided: bool
-    """Whether the model has confirmed that these features decide; else they are the strongest of many."""
-    localities: Sequence[LocalitySummary]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +117,7 @@ class ReportContent:
     effects: EffectSummary | None = None
     n_more: npt.NDArray[np.integer[Any]] | None = None
     """(targets, samples) how many selected units are not shown."""
-    localities: Sequence[TargetLocalities] | None = None
+    localities: Sequence[Localities] | None = None
     """For each target, its localities."""
     locality: npt.NDArray[np.integer[Any]] | None = None
     """(targets, samples) the locality of each sample, counted as in `localities`."""
@@ -201,15 +182,12 @@ class ReportContent:
     @property
     def confirmed(self) -> npt.NDArray[np.bool_]:
         """(targets, samples) where the model confirms the selection, by the rule of `Verification`."""
-        return self._verdict("confirmed")
+        return verdicts(self.agreement, self.n_draws, "confirmed")
 
     @property
     def refuted(self) -> npt.NDArray[np.bool_]:
         """(targets, samples) where it clearly does not."""
-        return self._verdict("refuted")
-
-    def _verdict(self, name: str) -> npt.NDArray[np.bool_]:
-        return verdicts(self.agreement, self.n_draws, name)
+        return verdicts(self.agreement, self.n_draws, "refuted")
 
 
 def verdicts(agreement: npt.NDArray[Any], n_draws: int | None, name: str) -> npt.NDArray[np.bool_]:

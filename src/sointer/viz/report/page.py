@@ -14,10 +14,10 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from sointer.errors import require_extra
+from sointer.paths import Localities
 from sointer.viz.report.content import (
     ReportContent,
     Share,
-    TargetLocalities,
     TargetPaths,
     TargetSummary,
     summarize_target,
@@ -48,6 +48,8 @@ def render_template(name: str, **values: Any) -> str:
 
 
 AGREEMENT_STEPS, NOT_QUERIED = 250, 255
+MAX_FEATURES = 12
+"""Of a locality."""
 
 
 def pack(array: npt.ArrayLike, dtype: str) -> str:
@@ -71,8 +73,9 @@ def pack_samples(content: ReportContent) -> dict[str, Any]:
     n_samples = len(content.samples)
     own = [_sample_units(content, sample) for sample in range(n_samples)]
     present = content.present or [np.zeros(0, dtype=np.int64)] * n_samples
+    unit_of = {name: unit for unit, name in enumerate(content.units)}
     in_localities = [
-        unit for target in content.localities or () for one in target.localities for unit, _ in one.features
+        unit_of[name] for found in content.localities or () for leaf in found for name in leaf.features[:MAX_FEATURES]
     ]
     used = np.unique(np.concatenate([*own, *present, np.array(in_localities, dtype=np.int64)]))
     words: dict[str, int] = {}
@@ -163,6 +166,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
     """What the page's script needs."""
     packed = pack_samples(content)
     number = packed.pop("numberOfUnit")
+    number_of_name = {content.units[unit]: place for unit, place in number.items()}
     output_of = {str(name): i for i, name in enumerate(content.outputs)}
     summaries = [_summary(summarize_target(content, target), number) for target in range(len(content.targets))]
     if content.interactions is not None:
@@ -188,7 +192,7 @@ def report_data(content: ReportContent) -> dict[str, Any]:
         "start": None if content.effects is None else content.effects.start,
         "localities": None
         if content.localities is None
-        else [_localities(target, number) for target in content.localities],
+        else [_localities(found, number_of_name) for found in content.localities],
         "partial": [
             {number[unit]: _partial(one) for unit, one in target.items() if unit in number}
             for target in content.partial
@@ -242,16 +246,20 @@ def _paths(paths: TargetPaths, number: dict[int, int]) -> dict[str, Any]:
     }
 
 
-def _localities(target: TargetLocalities, number: dict[int, int]) -> dict[str, Any]:
+def _localities(found: Localities, number: Mapping[str, int]) -> dict[str, Any]:
+    """What matters where; `number` is that of a unit by its name."""
     return {
-        "decided": target.decided,
+        "decided": found.decided,
         "localities": [
             {
-                "where": locality.where,
-                "share": round(locality.share, 4),
-                "features": [[number[unit], float(f"{relevance:.3g}")] for unit, relevance in locality.features],
+                "where": leaf.where,
+                "share": round(leaf.share, 4),
+                "features": [
+                    [number[name], float(f"{relevance:.3g}")]
+                    for name, relevance in zip(leaf.features, leaf.relevance, strict=True)
+                ][:MAX_FEATURES],
             }
-            for locality in target.localities
+            for leaf in found
         ],
     }
 

@@ -193,14 +193,14 @@ def agreement_of(explainer: Explainer, source: ExplainedRows, targets: list[int]
     """
     if source.predicted is None or getattr(explainer, "held_out_agreement_", None) is None:
         return None
-    some = source.take(sample_indices(source.n_samples, MAX_JUDGED[0]))
+    subset = source.take(sample_indices(source.n_samples, MAX_JUDGED[0]))
     chosen = np.array(targets)[sample_indices(len(targets), MAX_JUDGED[1])]
-    each = replace(some, predicted=None, sample=np.tile(np.arange(some.n_samples), len(chosen)))
-    expected = explainer._explain_rows(each, np.repeat(chosen, some.n_samples), query=False).value
-    assert some.predicted is not None
-    table = some.predicted.astype(object)
-    table[:, chosen] = expected.reshape(len(chosen), some.n_samples).T
-    return float(explainer.outputs_.agree(some.predicted, table)[:, chosen].mean())
+    each = replace(subset, predicted=None, sample=np.tile(np.arange(subset.n_samples), len(chosen)))
+    expected = explainer._explain_rows(each, np.repeat(chosen, subset.n_samples), query=False).value
+    assert subset.predicted is not None
+    table = subset.predicted.astype(object)
+    table[:, chosen] = expected.reshape(len(chosen), subset.n_samples).T
+    return float(explainer.outputs_.agree(subset.predicted, table)[:, chosen].mean())
 
 
 def n_selectable(source: ExplainedRows) -> NDArray[np.integer[Any]]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sointer._support.files import check_file_place
 from sointer._support.validation import check_unique_names
 from sointer.data.sequences import PIECE, read_sequences
-from sointer.errors import InputError, require_extra
+from sointer.errors import InputError
 from sointer.verification import Verification
 from sointer.viz.plots.canvas import short
 from sointer.viz.report.page import render_template
@@ -65,16 +62,8 @@ def sequence_entries(
     return entries
 
 
-def write_sequences(
-    explainer: SequenceExplainer,
-    X: Any,
-    path: str | PathLike[str],
-    options: ReportOptions,
-) -> Path:
-    """Explain every label of sequences and write the page that shows it; see SequenceExplainer.report."""
-    require_extra("jinja2", "report")
-    written = check_file_place(path, is_page=True)
-    options.check()
+def sequence_page(explainer: SequenceExplainer, X: Any, options: ReportOptions) -> str:
+    """Explain every label of sequences; the page that shows it."""
     sequences = read_sequences(X, explainer.splitter, "report")
     names = [f"sequence {i}" for i in range(len(sequences))]
     if options.sample_names is not None:
@@ -99,15 +88,13 @@ def write_sequences(
         (short(value), ", ".join(f"{token} ({share:.0%})" for token, share in common) or "no token")
         for value, common in explanation.summary(N_COMMON).items()
     ]
-    page = render_template(
+    return render_template(
         "sequences.html",
         title=options.title or "What decides this label?",
         notes=_notes(explainer, explanation, verification, len(sequences), bool(options.paths)),
         summary=summary[:MAX_TOKENS],
         data=entries,
     )
-    written.write_text(page, encoding="utf-8")
-    return written
 
 
 def _notes(
