@@ -88,6 +88,7 @@ FAMILIES = {
             "fuzz_records",
             "fuzz_cli",
             "leaks",
+            "interrupts",
             "rows",
             "threads",
         ),

@@ -12,7 +12,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer.blackbox.adapters.connection import ClosableBlackBox, Connection, PerProcess, rows_and_columns
-from sointer.blackbox.adapters.secrets import Secret
+from sointer.blackbox.adapters.secrets import Secret, without_frames
 from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
 from sointer.blackbox.call import TransientError
 from sointer.blackbox.replies import NamedTable, holds_text, to_array
@@ -264,7 +264,14 @@ class HTTPPredict:
 
     def __call__(self, X: Any) -> Any:
         """The model's outputs for the rows of X."""
-        return self._model.get()(X)
+        try:
+            return self._model.get()(X)
+        except Exception:
+            raise
+        except BaseException as error:
+            interrupt = error
+        self.connection.forget()
+        raise without_frames(interrupt)
 
     def _find(self) -> OpenInference | Invocations:
         path, protocol = self.connection.path, self.protocol
