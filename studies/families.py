@@ -74,6 +74,7 @@ FAMILIES = {
         (
             "kill",
             "power",
+            "full_disk",
             "decay",
             "flaky",
             "extremes",

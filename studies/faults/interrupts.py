@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +25,7 @@ from studies.faults.counting import count_table, total
 from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
-N_PARTS, PER_PART = 6, 500
+N_PARTS, PER_PART = 4, 500
 FAULTS = ("none", "refuses", "echoes", "breaks", "redirects", "hangs up")
 """What the server does: see `leaks`."""
 COUNTED = ("interrupted", "show a secret", "ended otherwise", "had to be interrupted twice", "unusable afterwards")
@@ -81,7 +82,11 @@ def shown(error: BaseException | None) -> str:
     """All that a traceback with locals shows, of what led to it too."""
     text = ""
     while error is not None:
-        text += "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format(chain=False))
+        text += f"{error!r}"
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            for value in frame.f_locals.values():
+                with suppress(AttributeError):  # of an object that is only half made
+                    text += repr(value)
         error = error.__cause__ or error.__context__
     return text
 
