@@ -84,6 +84,7 @@ FAMILIES = {
             "honesty",
             "serve",
             "lockout",
+            "forks",
             "fuzz_serve",
             "fuzz_readers",
             "fuzz_records",
