@@ -28,7 +28,7 @@ from studies.faults.fuzz_serve import MORE, ROWS, fit
 from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
-N_PARTS, PER_PART = 4, 15
+N_PARTS, PER_PART = 3, 10
 KINDS = ("table", "frame", "sparse", "texts", "sequences")
 MAX_SECONDS = 60
 COUNTED = ("forks", "answer rightly", "answer wrongly", "hang", "not ready", "wrong in the first process", "failed")

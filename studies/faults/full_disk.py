@@ -28,7 +28,7 @@ from studies.faults.killing import content, make_explainer, make_problem
 from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
-N_PARTS, PER_PART = 4, 50
+N_PARTS, PER_PART = 2, 100
 FULL = (errno.EFBIG, errno.ENOSPC)
 DRAFTS = "-draft-"
 COUNTED = (

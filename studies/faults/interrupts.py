@@ -25,7 +25,7 @@ from studies.faults.counting import count_table, total
 from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
-N_PARTS, PER_PART = 4, 500
+N_PARTS, PER_PART = 4, 250
 FAULTS = ("none", "refuses", "echoes", "breaks", "redirects", "hangs up")
 """What the server does: see `leaks`."""
 COUNTED = ("interrupted", "show a secret", "ended otherwise", "had to be interrupted twice", "unusable afterwards")

@@ -26,8 +26,8 @@ from quick import TABLE
 from quick import labels as model
 from quick import quick_explainer as fitted
 from quick import quick_fit as fit
-from serving import command
 from repo_scripts import run_apart
+from serving import command
 from sointer.apps.serve import create_app, server
 from sointer.apps.serve.security import Limits
 

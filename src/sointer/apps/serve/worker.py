@@ -266,7 +266,7 @@ class RequestQueue:
 
     def _reset(self) -> None:
         self.bodies, self.n_reading, self._process = Bodies(self.limits), 0, os.getpid()
-        # What reads a body takes many times its bytes. One for each event loop, as an app may be served again in another.
+        # What reads a body takes many times its bytes. One for each event loop: an app may be served again in another.
         self._reading = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     @property
