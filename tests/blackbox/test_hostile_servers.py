@@ -249,6 +249,30 @@ def test_the_reply_of_another_inference_request_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("described", "shape", "words"),
+    [
+        (None, [2] + [1] * 70, "Output 'y' of the model at .* cannot be read"),
+        (None, [0, 2**70], "cannot be read"),
+        (None, [0, 2**40, 2**40], "cannot be read"),
+        ([float("inf"), 2], [2, 1], "description of the model at .* cannot be read"),
+    ],
+)
+def test_odd_shapes_are_refused_as_the_servers_fault(described, shape, words):
+    inputs = [] if described is None else [{"name": "x", "shape": described, "datatype": "FP64"}]
+    data = [] if 0 in shape else [1, 0]
+    output = {"name": "y", "shape": shape, "datatype": "INT64", "data": data}
+
+    def handle(connection):
+        head, _ = read_request(connection)
+        content = {"name": "m", "inputs": inputs} if head.startswith(b"GET") else {"outputs": [output]}
+        connection.sendall(reply(json.dumps(content).encode()))
+
+    with server(handle) as url, pytest.raises(BlackBoxError, match=words) as caught:
+        box_for(url.replace("/invocations", "/v2/models/m"))(X)
+    assert "Your function failed" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "content",
     [
         {"predictions": {"y": ["A" * 1_000_000, *[0] * 5000]}},
