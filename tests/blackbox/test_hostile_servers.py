@@ -113,6 +113,14 @@ def test_no_reply_takes_longer_than_its_timeout(how):
         assert time.monotonic() - started < 6
 
 
+def test_a_name_that_is_looked_up_for_ever_is_left_in_time(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: time.sleep(3))
+    started = time.monotonic()
+    with pytest.raises(BlackBoxError, match="did not respond within timeout"):
+        HTTPBlackBox("http://models.example/invocations", timeout=0.3, retries=0, n_jobs=None)(X)
+    assert time.monotonic() - started < 2
+
+
 def test_a_server_that_does_not_read_is_left_in_time():
     with server(never_reads) as url:
         started = time.monotonic()
@@ -414,7 +422,8 @@ def test_short_labels_are_strings_as_ever():
 def test_an_interrupt_shows_no_secret_at_any_moment():
     found = run_apart("faults", "interrupts", part=0, n=30)
     assert found["interrupted"] > 20
-    assert not any(number for name, number in found.items() if name != "interrupted")
+    # On a busy machine a call may take so long that it counts as interrupted twice.
+    assert (found["show a secret"], found["ended otherwise"], found["unusable afterwards"]) == (0, 0, 0), found
 
 
 @pytest.mark.parametrize(
