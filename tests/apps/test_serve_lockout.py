@@ -26,6 +26,7 @@ from quick import TABLE
 from quick import labels as model
 from quick import quick_explainer as fitted
 from quick import quick_fit as fit
+from repo_scripts import run_apart
 from serving import command
 from sointer.apps.serve import create_app, server
 from sointer.apps.serve.security import Limits
@@ -207,6 +208,13 @@ def test_an_app_made_before_a_fork_serves(tmp_path):
             assert ask(port) == 200
         finally:
             os.killpg(process.pid, 9)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_apps_serve_again_in_forked_processes_and_other_event_loops():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "forks", part=0, n=4, kinds=["table"])
+    assert (found["forks"], found["answer rightly"], found["wrong in the first process"]) == (4, 4, 0), found
 
 
 @pytest.mark.slow

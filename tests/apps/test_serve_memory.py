@@ -181,6 +181,13 @@ def test_fuzzed_requests_stay_within_their_memory():
     assert found["crashes"] == found["hangs"] == found["memory"] == 0, found["worst"]
 
 
+@pytest.mark.slow
+def test_megabytes_of_text_within_the_limits_are_answered():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "large_texts", kind="texts", n=6)
+    assert (found["answered"], found["over memory"], found["over time"]) == (6, 0, 0), found
+
+
 def test_what_verify_sends_of_long_sequences_is_bounded():
     explainer, tokens = fitted("sequences").sequences_, ["rain"] * 2000
     most = MAX_VERIFIED_TOKENS // len(tokens)

@@ -368,6 +368,15 @@ def test_a_full_disk_stops_the_fit_and_loses_nothing(peace, tmp_path):
     assert kept.n_queries_replayed_ >= 32
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_full_disks_cost_only_the_file_that_is_written():
+    """A small version of `make faults`."""
+    found = run_apart("faults", "full_disk", part=1, n=12)
+    assert found["stopped"] >= 6
+    assert (found["done once there is room"], found["full disks"]) == (12, 12)
+    assert not found["spoiled"] + found["drafts left"] + found["unclear errors"], found
+
+
 def test_an_interrupt_leaves_no_finished_explainer(peace, tmp_path):
     done = threading.Event()
 

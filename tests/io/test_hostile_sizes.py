@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import time
 import warnings
@@ -205,6 +206,16 @@ def test_sizes_that_agree(kinds):
     found = run_apart("faults", "fuzz_sizes", part=3, n=40, kinds=kinds)
     assert found["refused"] + found["accepted"] == 40
     assert found["accepted"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork") or not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.parametrize("kinds", ["tables and images", "texts and sequences"])
+def test_tensors_that_hold_nothing(kinds):
+    """A small version of `make faults`."""
+    found = run_apart("faults", "fuzz_empty", part=1, n=60, kinds=kinds)
+    assert found["refused"] + found["accepted"] == 60, found
+    assert found["accepted"]
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ from sointer.errors import InputError
 class Limits:
     """How much the server accepts; it rejects the rest at once, so that accepted requests are answered in time.
 
-    Reading a body takes at most 20 times its bytes, `concurrency` of them at a time. What arrives and what waits is
-    bounded by (concurrency + queue) * max_body_bytes, times about ten for what is made from a body.
+    Reading a body takes at most 20 times its bytes and 16 MB, `concurrency` of them at a time. What arrives and what
+    waits is bounded by (concurrency + queue) * max_body_bytes, times about ten for what is made from a body.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -251,7 +252,6 @@ class RequestQueue:
 
     def __init__(self, explainer: Explainer, limits: Limits, log: RecordLog | None = None) -> None:
         self.limits = limits
-        self.bodies = Bodies(limits)
         behind = explainer.sequences_
         explain: Explain = (
             partial(explain_batch, explainer, log=log)
@@ -261,9 +261,13 @@ class RequestQueue:
         self.plain = Batches(explain, "sointer-explain", limits.concurrency)
         self.querying = Batches(explain, "sointer-query", 1)
         self.all = [self.plain] if explainer.black_box_ is None else [self.plain, self.querying]
-        self._reading = asyncio.Semaphore(limits.concurrency)  # what reads a body takes many times its bytes
-        self.n_reading = 0
         self.closing = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.bodies, self.n_reading, self._process = Bodies(self.limits), 0, os.getpid()
+        # What reads a body takes many times its bytes. One for each event loop: an app may be served again in another.
+        self._reading = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     @property
     def n_inside(self) -> int:
@@ -287,14 +291,18 @@ class RequestQueue:
 
     async def answer(self, request: Request, read: Read) -> Response:
         """Read a request, wait for its turn and reply."""
+        if self._process != os.getpid():  # none of the requests at the time of the fork are here
+            self._reset()
+            self.start()
         self._refuse_if_closing()
         self._refuse_if_full(self.all)  # without reading it, if it is sure to be refused
         body = await self.bodies.receive(request)
         self._refuse_if_closing()
         self._refuse_if_full(self.all)
         self.n_reading += 1
+        reading = self._reading.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.limits.concurrency))
         try:
-            async with self._reading:
+            async with reading:
                 explain_request, write = await asyncio.to_thread(lambda: read(parse_json(body, self.limits)))
         finally:
             self.n_reading -= 1

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpcore
 
+from sointer.blackbox.call import CallTimeout, within
+
 PIECE = 2**14
 
 _here = threading.local()
@@ -79,4 +81,9 @@ class BoundedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         left = _left(timeout, httpcore.ConnectTimeout)
-        return BoundedStream(self._backend.connect_tcp(host, port, left, local_address, socket_options))
+        try:
+            # In a thread: looking up a name takes as long as it likes, and each of its addresses may take all the time.
+            stream = within(left, lambda: self._backend.connect_tcp(host, port, left, local_address, socket_options))
+        except CallTimeout:
+            raise httpcore.ConnectTimeout("the deadline has passed") from None
+        return BoundedStream(stream)

@@ -180,7 +180,7 @@ class Connection:
         """The server's reply to one request, whatever its status."""
         httpcore = require_extra("httpcore", "http")
         body = None if content is None else to_json(content)
-        problem, is_transient, is_interrupted = "", True, False
+        problem, is_transient = "", True
         # The frames of the library hold the request with its headers: none may be in the traceback of our errors.
         try:
             with hidden_in_logs(self._secrets(), LOGGERS):
@@ -197,12 +197,8 @@ class Connection:
             )
         except SointerError:
             raise
-        except KeyboardInterrupt:
-            is_interrupted = True
         except Exception as exc:
             problem = f"the connection broke off ({type(exc).__name__}: {hide(str(exc), self._secrets())})"
-        if is_interrupted:
-            raise KeyboardInterrupt
         raise (TransientError if is_transient else BlackBoxError)(f"The server {self.root} gave no reply: {problem}.")
 
     def json(self, method: str, path: str, content: Any = None, *, n_rows: int = 0) -> dict[str, Any]:
@@ -239,6 +235,10 @@ class Connection:
         if response.status in (401, 403):
             message += " Look at the token in headers=."
         return BlackBoxError(message)
+
+    def forget(self) -> None:
+        """Have new connections from now on: an interrupt may leave a lock of the old ones locked."""
+        self._client.take()
 
     def close(self) -> None:
         """Close the connections; they are opened again when needed."""

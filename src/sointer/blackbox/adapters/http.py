@@ -12,7 +12,7 @@ import numpy as np
 
 from sointer._support import containers
 from sointer.blackbox.adapters.connection import ClosableBlackBox, Connection, PerProcess, rows_and_columns
-from sointer.blackbox.adapters.secrets import Secret
+from sointer.blackbox.adapters.secrets import Secret, without_frames
 from sointer.blackbox.adapters.torch import Array, TensorSpec, input_tensors, one_table
 from sointer.blackbox.call import TransientError
 from sointer.blackbox.replies import NamedTable, holds_text, to_array
@@ -122,7 +122,7 @@ class OpenInference:
         metadata = self.connection.parsed(response)
         try:
             return [_spec(tensor) for tensor in metadata.get("inputs") or []]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise BlackBoxError(
                 f"The description of {self.who} cannot be read: {type(error).__name__}: {error}."
             ) from None
@@ -134,17 +134,19 @@ class OpenInference:
             if dtype.kind != "O" and holds_text([data]):
                 raise TypeError("text among numbers")
             array = np.array(data, dtype=dtype)
+            fits = min(sides, default=0) >= 0 and array.size == np.prod(sides, dtype=object)
+            array = array.reshape(sides) if fits else array  # sides may be too many, or too large beside a 0
         except (KeyError, TypeError, ValueError, OverflowError):
             raise TransientError(
                 f"Output {name!r:.80} of {self.who} cannot be read: expected a shape, a datatype among "
                 f"{', '.join(DTYPES)}, and data in JSON; got shape {shape!r:.80} and datatype "
                 f"{output.get('datatype')!r:.40}."
             ) from None
-        if min(sides, default=0) < 0 or array.size != np.prod(sides, dtype=object):
+        if not fits:
             raise TransientError(
                 f"Output {name!r:.80} of {self.who} holds {array.size} values, but its shape is {sides!s:.80}."
             )
-        return name, array.reshape(sides)
+        return name, array
 
 
 def model_names(connection: Connection, base: str) -> list[str]:
@@ -264,7 +266,14 @@ class HTTPPredict:
 
     def __call__(self, X: Any) -> Any:
         """The model's outputs for the rows of X."""
-        return self._model.get()(X)
+        try:
+            return self._model.get()(X)
+        except Exception:
+            raise
+        except BaseException as error:
+            interrupt = error
+        self.connection.forget()
+        raise without_frames(interrupt)
 
     def _find(self) -> OpenInference | Invocations:
         path, protocol = self.connection.path, self.protocol

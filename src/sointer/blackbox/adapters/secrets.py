@@ -142,5 +142,11 @@ def hidden_in_logs(secrets: Iterable[Secret], loggers: Iterable[str]) -> Iterato
         _hidden.reset(before)
 
 
+def without_frames(interrupt: BaseException) -> BaseException:
+    """An interrupt, to be raised again, without the frames that it came through: some hold secrets as plain text."""
+    interrupt.__context__ = interrupt.__cause__ = None
+    return interrupt.with_traceback(None)
+
+
 def _unpickled(variable: str | None, prefix: str) -> Secret:
     return Secret(None) if variable is None else Secret.from_environment(variable, prefix)
