@@ -2,8 +2,8 @@
 
 python docs/pictures.py [NAME ...]
 
-Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of
-README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex, "pixels" the horses.
+The picture of README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
 """
 
 from __future__ import annotations
@@ -126,6 +126,21 @@ def draw_report() -> None:
         page.save_screenshot(str(IMAGES / "report-target.png"))
 
 
+def draw_pixels() -> None:
+    from sointer import SOInter
+    from sointer.zoo import load_weizmann_horses
+    from sointer.zoo.planted_segmenters import MajoritySegmenter
+
+    horses = load_weizmann_horses(size=32)
+    images = horses.train[0]
+    explainer = SOInter(MajoritySegmenter(images), random_state=0).fit(images)
+    explainer.report(horses.test[0][:5], "pixels.html")
+    with browser(1150, 700) as page:
+        page.get(Path("pixels.html").resolve().as_uri())
+        time.sleep(2)
+        page.save_screenshot(str(IMAGES / "horses-page.png"))
+
+
 def draw_demo() -> None:
     from sointer.apps.demo import run_demo
 
@@ -196,6 +211,7 @@ DRAWN: dict[str, Callable[[], None]] = {
     "tutorial": draw_tutorial,
     "serve": draw_serve,
     "texts": draw_texts,
+    "pixels": draw_pixels,
     "report": draw_report,
 }
 
