@@ -111,7 +111,6 @@ def draw_report() -> None:
         method="predict",
         feature_names=bibtex.feature_names,
         output_names=bibtex.label_names,
-        query_budget=60_000,
         random_state=0,
     ).fit(X)
     explainer.report(bibtex.test[0][:500], "tags.html", title="Why these tags?")
@@ -135,7 +134,7 @@ def draw_pixels() -> None:
     images = horses.train[0]
     explainer = SOInter(MajoritySegmenter(images), random_state=0).fit(images)
     explainer.report(horses.test[0][:5], "pixels.html")
-    with browser(1150, 700) as page:
+    with browser(1150, 860) as page:
         page.get(Path("pixels.html").resolve().as_uri())
         time.sleep(2)
         page.save_screenshot(str(IMAGES / "horses-page.png"))
@@ -165,7 +164,7 @@ def draw_gallery() -> None:
 
 
 def draw_texts() -> None:
-    made = run("how-to/texts.md")
+    made = run("how-to/texts.md", 1)
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]

@@ -51,7 +51,7 @@ explainer = SOInter(bank, output_names=list(decisions), random_state=0, verbose=
 print(f"{explainer.n_queries_:,} queries; {explainer.held_out_agreement_:.1%} of held-out outputs predicted correctly")
 
 # %% [markdown]
-# ## Where which features matter
+# ## Which features matter where
 
 # %%
 print(explainer.localities("loan"))
