@@ -131,8 +131,8 @@ def quality_line(metadata: dict[str, Any], noun: str) -> str:
     by_rules = last_value(metadata["history"], "held_out_by_rules")
     if by_rules is not None:
         return (
-            f"{agreement:.1%} of held-out mixtures of two images predicted to follow the right one, {by_rules:.1%} by a "
-            f"rule that only counts pixels, in all or around the target; {skill:.0%} of its errors are avoided"
+            f"{agreement:.1%} of held-out mixtures of two images predicted to follow the right one, {by_rules:.1%} by "
+            f"a rule that only counts pixels, in all or around the target; {skill:.0%} of its errors are avoided"
         )
     return (
         f"{agreement:.1%} of held-out {noun} predicted correctly; "
