@@ -111,6 +111,7 @@ def draw_report() -> None:
         method="predict",
         feature_names=bibtex.feature_names,
         output_names=bibtex.label_names,
+        query_budget=200_000,
         random_state=0,
     ).fit(X)
     explainer.report(bibtex.test[0][:500], "tags.html", title="Why these tags?")

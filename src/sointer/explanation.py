@@ -225,7 +225,7 @@ class Explanation:
         Raises
         ------
         InputError
-            If paths are not known: of regions, images and texts, and of other explainers.
+            If paths are not available: for regions, images and texts, and from other explainers.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")

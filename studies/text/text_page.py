@@ -222,7 +222,7 @@ def draw_queries(rows: list[Row], path: Path) -> None:
                 axis.plot(*zip(*points, strict=True), "o-", color=colour, label=family, markersize=4)
         axis.set_xscale("log")
         axis.set_title(f"{n:,} documents explained", fontsize=10)
-        axis.set_xlabel("queries in all")
+        axis.set_xlabel("total queries")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("relative F1, k = 10")
