@@ -48,8 +48,8 @@ class BlackBox(CopiedAsItself):
         Name of the model in messages; by default that of the function.
     retries : int, default 5
         How often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before, returns
-        an invalid result, after growing waits. Then the error is raised. Before the first valid outputs, a batch is sent
-        again at most twice.
+        an invalid result, after growing waits. Then the error is raised. Before the first valid outputs, a batch is
+        sent again at most twice.
     timeout : float or None, default None
         Seconds after which a call counts as hung; None waits forever. Python cannot stop such a call: it keeps
         running, possibly beside the next one.
