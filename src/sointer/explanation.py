@@ -270,7 +270,7 @@ class Explanation:
             If an argument does not fit, or no explainer made the explanation.
         """
         if self.provenance is None:
-            raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+            raise InputError("record: this explanation was not made by an explainer, so it cannot be reproduced.")
         records: list[dict[str, Any]] = self.provenance.records(self, verification, created=created, ids=ids)
         return records
 

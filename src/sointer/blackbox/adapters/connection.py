@@ -346,7 +346,7 @@ def _checked_verify(verify: object) -> str | None:
         return str(verify)
     raise InputError(
         f"verify must be True or the path of an existing file or folder with certificates of authorities, got "
-        f"{verify!r}. Tokens are not sent to servers that nobody vouches for."
+        f"{verify!r}. Tokens are sent only to servers with a verified certificate."
     )
 
 
