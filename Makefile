@@ -65,7 +65,7 @@ demo-picture: $(INSTALLED) ## run the demo and take the README's picture of it (
 bench: $(INSTALLED) ## measure speed, queries and memory against other packages (an hour), and write the page
 	$(PY) -m studies run speed
 
-faults: $(INSTALLED) ## kill fits, damage files and the like on purpose, and count what became of it (half an hour)
+faults: $(INSTALLED) ## kill fits, damage files and so on, and count the outcomes (half an hour)
 	$(PY) -m studies run faults
 
 # Tests of the core, the server and HTTP adapters that need neither a browser nor, but for CORE_NEEDS, what only developers

@@ -2,8 +2,8 @@
 
 python docs/pictures.py [NAME ...]
 
-Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex. The picture of
-README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
+Names are those of DRAWN. Pages need chromium and chromedriver; "report" needs the data set Bibtex, "pixels" the horses.
+The picture of README.md shows seconds: draw it on a quiet machine, with `make demo-picture`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def draw_report() -> None:
         method="predict",
         feature_names=bibtex.feature_names,
         output_names=bibtex.label_names,
-        query_budget=60_000,
+        query_budget=200_000,
         random_state=0,
     ).fit(X)
     explainer.report(bibtex.test[0][:500], "tags.html", title="Why these tags?")
@@ -124,6 +124,21 @@ def draw_report() -> None:
         time.sleep(2)
         page.execute_script("window.scrollTo(0, 0)")
         page.save_screenshot(str(IMAGES / "report-target.png"))
+
+
+def draw_pixels() -> None:
+    from sointer import SOInter
+    from sointer.zoo import load_weizmann_horses
+    from sointer.zoo.planted_segmenters import MajoritySegmenter
+
+    horses = load_weizmann_horses(size=32)
+    images = horses.train[0]
+    explainer = SOInter(MajoritySegmenter(images), random_state=0).fit(images)
+    explainer.report(horses.test[0][:5], "pixels.html")
+    with browser(1150, 860) as page:
+        page.get(Path("pixels.html").resolve().as_uri())
+        time.sleep(2)
+        page.save_screenshot(str(IMAGES / "horses-page.png"))
 
 
 def draw_demo() -> None:
@@ -150,7 +165,7 @@ def draw_gallery() -> None:
 
 
 def draw_texts() -> None:
-    made = run("how-to/texts.md")
+    made = run("how-to/texts.md", 1)
     made["why"].to_html("words.html")
     rng = np.random.default_rng(0)
     chosen = [rng.choice(4, size=rng.integers(1, 4), replace=False) for _ in range(300)]
@@ -196,6 +211,7 @@ DRAWN: dict[str, Callable[[], None]] = {
     "tutorial": draw_tutorial,
     "serve": draw_serve,
     "texts": draw_texts,
+    "pixels": draw_pixels,
     "report": draw_report,
 }
 

@@ -32,10 +32,9 @@ explainer = SOInter(forest, **names, random_state=0, verbose=False).fit(X[train]
 
 # %% [markdown]
 # ## Compare
-# All methods explain the same held-out samples and know what the model predicts. The model is the judge: does it
-# predict the same on the best k features alone (keep), and something else without them (delete)? More is better.
-# KernelShap and Lime may query 200 rows about each sample here; TreeShap looks inside the forest, which the others do
-# not; Random is what any choice reaches.
+# All methods explain the same held-out samples and get the model's predictions. How often does the model predict the
+# same on the best k features alone (keep), and something else without them (delete)? Higher is better. KernelShap and
+# Lime send 200 queries per sample here; TreeShap looks inside the forest; Random selects features at random.
 
 # %%
 from sointer.metrics import evaluate
@@ -45,7 +44,7 @@ print(found.table())
 
 # %% [markdown]
 # ## One sample, two methods
-# Baselines have the same interface, so any of them can be used alone.
+# Baselines have the same interface as SOInter.
 
 # %%
 from sointer.explainers.baselines import TreeShap

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The whole of it without Python: fit, explain, compare, a page to send. Needs: pip install "sointer[demo]"
+# Without Python: fit, explain, evaluate, report. Needs: pip install "sointer[demo]"
 set -euo pipefail
 
-# Your table and your model. Here: days with four things that are measured, and a forest that learned three others.
+# Your table and your model. Here: four measurements per day, and a forest that predicts three outputs.
 cat > days.py <<'PYTHON'
 import numpy as np
 import pandas as pd
@@ -21,15 +21,15 @@ python days.py
 # Fit once; the explainer is saved in the folder "why".
 sointer fit --model days:forest --output-names warm,wet,rainbow --data days.csv --query-budget 2000 --out why
 
-# What was learned, and where which features matter.
+# What was learned, and which features matter where.
 sointer info why
 
-# Every day's reasons for a rainbow, as a table.
+# What decided the rainbow on every day, as a table.
 sointer explain why --data days.csv --model days:forest --target rainbow --out why.csv
 head -n 5 why.csv
 
-# Is it better than features at random? The model is the judge.
+# Is it better than random features?
 sointer evaluate why --model days:forest --data days.csv --rows 20 --against Random
 
-# A page that works offline.
+# A report that works offline.
 sointer report why --data days.csv --model days:forest --target rainbow --out rainbow.html

@@ -57,7 +57,7 @@ print(f"pixels that are right, held-out images: {(segment(held_out) == masks[240
 
 # %% [markdown]
 # ## Fit, once for all pixels
-# What decides a pixel is learned from mixtures of two images: no mask can deceive the model by its shape.
+# What decides a pixel is learned from mixtures of two images, so that no mask can reveal a label by its shape.
 
 # %%
 from sointer import SOInter
@@ -67,20 +67,20 @@ print(f"{explainer.n_queries_:,} queries for all {SIZE * SIZE} pixels")
 
 # %% [markdown]
 # ## One pixel
-# `target` is a pixel, a box, or a region; here the middle of each image. This network sees 9 by 9 pixels, so what it
-# used must lie within 4 rows and columns of the target.
+# `target` is a pixel, a box, or a region; here the middle of each image. This network sees 9 by 9 pixels, so the
+# deciding pixels must lie within 4 rows and columns of the target.
 
 # %%
 target = (SIZE // 2, SIZE // 2)
 explanation = explainer.explain(held_out, target=target, k=20)
 distance = np.abs(np.asarray(explanation.pixels) - target).max(axis=-1)
-print(f"of the 20 pixels that decide most, {(distance <= 4).mean():.1%} are where the network can see them")
+print(f"{(distance <= 4).mean():.1%} of the 20 best pixels are where the network can see them")
 
 # %% [markdown]
 # ## Do the pixels carry the decision?
 # Put the selected pixels into an image with another label at the target: does the label come with them (insert)? Put
-# that image's pixels in their place: is the label gone (delete)? More is better. The nearest pixels are a rule that
-# knows nothing but where the target is, and for a network that sees 9 by 9 pixels a good one.
+# that image's pixels in their place: is the label gone (delete)? Higher is better. For a network that sees 9 by 9
+# pixels, the nearest pixels are a good baseline, although they use only the position of the target.
 
 # %%
 from sointer.metrics import evaluate
@@ -88,7 +88,7 @@ from sointer.metrics import evaluate
 print(evaluate(explainer, held_out, n_rows=15, against=["NearestPixels", "Random"], random_state=0).table())
 
 # %% [markdown]
-# ## Pictures, and a page on which to click at pixels
+# ## Pictures, and a page of masks to click on
 
 # %%
 axes = explanation.plot()

@@ -6,8 +6,8 @@ Needs: pip install "sointer[demo]"
 
 # %% [markdown]
 # ## Data and model
-# Energy that houses need for heating and cooling, in kWh per day. Heating depends on the walls, their insulation and
-# the winter; cooling on windows and the summer, but only where windows look south. The door plays no part.
+# The energy that houses need for heating and cooling, in kWh per day. Heating depends on the walls, their insulation
+# and the winter; cooling on windows and the summer, but only where windows face south. The door plays no part.
 
 # %%
 import numpy as np
@@ -36,7 +36,7 @@ held_out = houses[2000:]
 
 # %% [markdown]
 # ## Fit and explain
-# That outputs are numbers is seen from the model's predictions.
+# SOInter infers from the predictions that the outputs are numbers.
 
 # %%
 from sointer import SOInter
@@ -59,7 +59,7 @@ print(lines[lines["sample"] == house][["value", "feature", "score", "effect"]].r
 explanation.plot(row=house).figure.savefig("regression.png", dpi=120, bbox_inches="tight")
 
 # %% [markdown]
-# ## Is it true?
+# ## Verify
 # A number stays the same if it changes by at most 0.1 standard deviations of the output, which is strict.
 
 # %%

@@ -1,4 +1,4 @@
-"""A model behind HTTP that is slow, sometimes fails, and goes away in the middle: retries, journal, resume.
+"""A model behind HTTP that is slow, sometimes fails, and then stops: retries, journal, resume.
 
 Run it as a script, or cell by cell in an editor that knows `# %%`. It keeps the model's outputs in the folder
 `remote-fit`: delete it to begin anew. Needs: pip install "sointer[http]"
@@ -6,8 +6,8 @@ Run it as a script, or cell by cell in an editor that knows `# %%`. It keeps the
 
 # %% [markdown]
 # ## A server
-# Yours is somewhere else. This one speaks the protocol of `mlflow models serve` (`/invocations`), has a bad moment at
-# every eighth request, and its power fails after 20.
+# Yours is somewhere else. This one uses the protocol of `mlflow models serve` (`/invocations`), fails on every eighth
+# request, and stops after 20.
 
 # %%
 import json
@@ -72,9 +72,9 @@ except BlackBoxError as error:
     print("The fit stopped:", error)
 
 # %% [markdown]
-# ## The power is back
-# The same call goes on where the other stopped. Nothing is queried twice, and the explainer is the same, number for
-# number, as without the interruption.
+# ## The server is back
+# The same call resumes where the other stopped. No query is repeated, and the explainer is the same, bit for bit, as
+# without the interruption.
 
 # %%
 Handler.power_fails_after = 10**9
@@ -84,8 +84,7 @@ print(f"requests sent again: {explainer.black_box_.n_retries}; rows that the ser
 
 # %% [markdown]
 # ## Explain
-# Every sample is queried once, for what the model predicts. If you know that already, pass `predicted=` and nothing is
-# queried.
+# The model is queried once per sample. If you have its predictions, pass them as `predicted=`, and nothing is queried.
 
 # %%
 explanation = explainer.explain(X[:100], target="rainbow")

@@ -1,4 +1,4 @@
-"""A model that tags sequences: which tokens gave this token its label, and which of them through other labels?
+"""A model that tags sequences: which tokens decided a label, directly or through other labels?
 
 Run it as a script, or cell by cell in an editor that knows `# %%`. With usaddress, a published tagger of addresses, it
 explains that one: pip install "sointer[addresses]"; without it, a tagger whose truth is known. It writes
@@ -49,7 +49,7 @@ else:
 
 # %% [markdown]
 # ## Fit and explain
-# One fit serves every position and length. A removed token becomes another one of the data from the same kind of place.
+# One fit serves every position and length. A removed token is replaced by one from a similar position in the data.
 
 # %%
 from sointer import SequenceExplainer
@@ -60,8 +60,8 @@ why = explainer.explain(X[-100:])
 print(why)
 
 # %% [markdown]
-# ## Is it true?
-# Does the model give the same label where all other tokens are replaced?
+# ## Verify
+# Does the label stay when all other tokens are replaced?
 
 # %%
 check = why.verify()

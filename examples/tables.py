@@ -1,4 +1,4 @@
-"""A table and a scikit-learn model with several outputs: what decides each of them, where, and is it true?
+"""A table and a scikit-learn model with several outputs: what decides each of them, and where?
 
 Run it as a script, or cell by cell in an editor that knows `# %%`. It writes `tables.html` and two pictures into the
 current folder. Needs: pip install "sointer[demo]"
@@ -7,8 +7,8 @@ current folder. Needs: pip install "sointer[demo]"
 # %% [markdown]
 # ## Data and model
 # Replace this cell with your own: a DataFrame (or an array), and a fitted model with `predict` or `predict_proba`.
-# This bank looks at income and debt of customers under 40, and at savings of the others. Who gets a loan and has
-# little debt is also offered a card, so the two outputs depend on each other. Rent and region play no part.
+# This bank looks at income and debt of customers under 40, and at savings of the others. Customers who get a loan and
+# have little debt are also offered a card, so the two outputs depend on each other. Rent and region play no part.
 
 # %%
 import numpy as np
@@ -41,8 +41,8 @@ held_out = customers[2000:]
 
 # %% [markdown]
 # ## Fit, once
-# SOInter may only call the model. It queries it about samples, whole and partly replaced, and learns how features and
-# outputs depend on each other. One fit serves all outputs.
+# SOInter queries the model on samples, unmasked and with features replaced, and learns how features and outputs depend
+# on each other. One fit serves all outputs.
 
 # %%
 from sointer import SOInter
@@ -51,7 +51,7 @@ explainer = SOInter(bank, output_names=list(decisions), random_state=0, verbose=
 print(f"{explainer.n_queries_:,} queries; {explainer.held_out_agreement_:.1%} of held-out outputs predicted correctly")
 
 # %% [markdown]
-# ## Where which features matter
+# ## Which features matter where
 
 # %%
 print(explainer.localities("loan"))
@@ -59,8 +59,8 @@ print(explainer.localities("card"))
 
 # %% [markdown]
 # ## Why did this customer not get a loan?
-# `value` is what the model predicts, here a probability. `effect` says which way a feature pushes it for this very
-# customer, in the unit of the output; `score` is how much the feature matters, without a sign.
+# `value` is what the model predicts, here a probability. `effect` says which way a feature pushes it for this customer,
+# in the unit of the output; `score` says how much the feature matters, without a sign.
 
 # %%
 explanation = explainer.explain(held_out[:200], target="loan")
@@ -71,9 +71,8 @@ print(lines[lines["sample"] == refused][["value", "feature", "score", "effect"]]
 explanation.plot(row=refused).figure.savefig("tables-customer.png", dpi=120, bbox_inches="tight")
 
 # %% [markdown]
-# ## Is it true?
-# `verify` queries the model itself: does it predict the same when only the selected features are kept, and the others
-# are those of other customers?
+# ## Verify
+# Does the model predict the same when only the selected features are kept, and the others are those of other customers?
 
 # %%
 check = explanation.verify()
@@ -81,8 +80,8 @@ print(check)
 print(f"{check.confirmed.mean():.0%} of customers: the selected features alone are enough")
 
 # %% [markdown]
-# ## A page for a colleague
-# One file that works offline, with all outputs and a search over samples.
+# ## A report
+# One file that works offline, with all outputs and samples.
 
 # %%
 print("open", explainer.report(held_out[:100], "tables.html", title="Who gets a loan?"))

@@ -1,4 +1,4 @@
-"""A model that tags raw texts: which words gave this tag?
+"""A model that tags texts: which words decided a tag?
 
 Run it as a script, or cell by cell in an editor that knows `# %%`. It writes `texts.html` and `texts.png` into the
 current folder. Needs: pip install "sointer[demo]"
@@ -41,7 +41,7 @@ pipeline = make_pipeline(TfidfVectorizer(), ClassifierChain(LogisticRegression(C
 
 # %% [markdown]
 # ## Fit and explain
-# Words are the features. A word that is removed is gone from the text before it is weighed.
+# Words are the features. A removed word is deleted from the text before the pipeline vectorises it.
 
 # %%
 from sointer import SOInter
@@ -61,7 +61,7 @@ print(lines[lines["sample"] == row][["value", "feature", "score", "effect"]].rou
 
 # %% [markdown]
 # ## All texts
-# The words that gave the tag most often: in which share of the texts that got it.
+# The words that most often decided each tag, with the share of texts with this tag that need them.
 
 # %%
 for topic in TOPICS:
@@ -70,8 +70,8 @@ for topic in TOPICS:
     print(f"{topic:6}", ", ".join(f"{word} ({share:.0%})" for word, share in words))
 
 # %% [markdown]
-# ## Is it true?
-# Does the pipeline give the same tag to a text of these three words alone?
+# ## Verify
+# Does the pipeline predict the same for a text of the selected words alone?
 
 # %%
 print(explanation.verify())

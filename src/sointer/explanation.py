@@ -225,7 +225,7 @@ class Explanation:
         Raises
         ------
         InputError
-            If paths are not known: of regions, images and texts, and of other explainers.
+            If paths are not available: for regions, images and texts, and from other explainers.
         """
         if self.trace is None:
             raise InputError("paths: this explanation was not made by SOInter.explain(), which alone knows the paths.")
@@ -270,7 +270,7 @@ class Explanation:
             If an argument does not fit, or no explainer made the explanation.
         """
         if self.provenance is None:
-            raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+            raise InputError("record: this explanation was not made by an explainer, so it cannot be reproduced.")
         records: list[dict[str, Any]] = self.provenance.records(self, verification, created=created, ids=ids)
         return records
 

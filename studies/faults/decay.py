@@ -180,7 +180,7 @@ def outputs_by_record(path: Path) -> tuple[list[tuple[int, int, list[bytes]]], d
 def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, (*COUNTED, *HOSTILE))
     return f"{found['damaged']:,} journals with flipped bits, lost sectors or noise in them", (
-        f"{found['cost_more']} undamaged outputs lost, {found['unnoticed']} times damage without a warning, "
+        f"{found['cost_more']} undamaged outputs lost, {found['unnoticed']} cases of damage without a warning, "
         f"{found['wrong']} wrong outputs, {found['changed']} files changed by opening them; of "
         f"{found['hostile']:,} hostile journals, {found['hostile over memory']} took too much memory, "
         f"{_slow(rows, found)}{found['hostile other errors']} gave unclear errors"
@@ -205,13 +205,13 @@ def page(rows: list[Row], images: Path) -> str:
         ["refused", f"{found['refused']:,}"],
         ["files changed by opening them", f"{found['changed']:,}"],
         ["hostile journals, with matching checksums", f"{found['hostile']:,}"],
-        ["of these: refused", f"{found['hostile refused']:,}"],
-        ["took more memory than in proportion to their size", f"{found['hostile over memory']:,}"],
+        ["hostile journals refused", f"{found['hostile refused']:,}"],
+        ["hostile journals that took too much memory for their size", f"{found['hostile over memory']:,}"],
         *([[f"took more than {MAX_SECONDS:g} s", f"{found['hostile over time']:,}"]] if _slow(rows, found) else []),
-        ["unclear errors", f"{found['hostile other errors']:,}"],
+        ["hostile journals that raised unclear errors", f"{found['hostile other errors']:,}"],
     ]
     return sections(
-        "## Damaged journals", "The journal of a finished fit, damaged once in each trial.", table(lines[0], lines[1:])
+        "## Damaged journals", "Each trial damages the journal of a finished fit once.", table(lines[0], lines[1:])
     )
 
 

@@ -162,9 +162,9 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## A black box that fails",
         f"Fits of {N_QUERIES:,} queries, {BATCH} at a time, on E1 with {N_FEATURES} features; a random share of the "
-        f"calls fails and is retried up to {RETRIES} times. Outputs that differ from call to call cannot be "
-        "distinguished from valid ones; fit queries some rows twice and warns if they differ "
-        f"({warned} of {sum(row['fault'] == 'lies' for row in rows)} fits to such a model did).",
+        f"calls fails and is retried up to {RETRIES} times. Random outputs cannot be distinguished from "
+        "valid ones, but fit queries some rows twice and warns if the outputs differ (it did in "
+        f"{warned} of {sum(row['fault'] == 'lies' for row in rows)} fits of such a model).",
         table(lines[0], lines[1:]),
     )
 

@@ -147,9 +147,9 @@ def page(rows: list[Row], images: Path) -> str:
     tried = {row.get("kinds", "tables and images") for row in rows}
     names = [name for kinds, all_of in KINDS.items() if kinds in tried for name in all_of]
     lead = (
-        f"Explainers of {len(names)} kinds ({', '.join(names)}) are damaged in {len(DAMAGES)} ways: "
-        f"{'; '.join(DAMAGES)}; then loaded and, if that worked, used to explain; some also described, reported, "
-        "saved, served and recorded."
+        f"Explainers of {len(names)} kinds ({', '.join(names)}) are damaged in {len(DAMAGES)} ways "
+        f"({'; '.join(DAMAGES)}) and loaded. Those that load are used to explain, and some also to write reports and "
+        "records, to save and to serve."
     )
     return section("Damaged and hostile files", lead, rows)
 

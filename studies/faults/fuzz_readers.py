@@ -145,7 +145,7 @@ def page(rows: list[Row], images: Path) -> str:
     lead = (
         f"Files of {len(good_files())} kinds ({', '.join(good_files())}) with bits flipped, pieces cut out, "
         "duplicated, "
-        "moved or put in, and lengths changed."
+        "moved or inserted, and lengths changed."
     )
     return section("Data files", lead, rows)
 

@@ -357,8 +357,8 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, OUTCOMES)
     return f"{n_tried(found):,} fuzzed requests to a server", (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS:g} s, {found['executions']} code "
-        f"executions, {found['memory']} times more memory than {TIMES} times the body plus "
-        f"{SPARE // 2**20} MB, at most {max(row['ratio'] for row in rows):.1f} times"
+        f"executions, memory above {TIMES} times the body plus {SPARE // 2**20} MB in {found['memory']} cases (at most "
+        f"{max(row['ratio'] for row in rows):.1f} times)"
     )
 
 
@@ -380,15 +380,14 @@ def page(rows: list[Row], images: Path) -> str:
         [f"memory: more than {TIMES} times the body plus {SPARE // 2**20} MB", f"{found['memory']:,}"],
         [f"most memory for a body of {LARGE // 2**20} MiB or more, as a multiple of its size", _most(rows, "ratio")],
         ["most memory for one request, MB", _most(rows, "most_megabytes")],
-        ["most memory that a server kept after a part, MB", _most(rows, "megabytes")],
+        ["most memory kept by a server afterwards, MB", _most(rows, "megabytes")],
     ]
     return sections(
         "## Malformed and hostile requests",
         f"Servers for explainers of {len(KINDS)} kinds ({', '.join(KINDS)}) receive JSON with wrong values, "
-        "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; and bodies of up to 4 MiB "
-        "designed to take much memory: long strings beside numbers, nearly empty lists and objects, and distinct "
-        "names, in every place of a request; very long texts and sequences; and small requests for as much work as may "
-        "be asked for.",
+        "arbitrary JSON, damaged bytes, deep nesting, too many rows, and damaged HTTP; bodies of up to 4 MiB "
+        "designed to take much memory (long strings beside numbers, nearly empty lists and objects, distinct names); "
+        "very long texts and sequences; and small requests for the largest amount of work allowed.",
         table(lines[0], lines[1:]),
     )
 

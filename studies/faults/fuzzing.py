@@ -135,7 +135,7 @@ def what_held(rows: list[Row]) -> str:
     found = total(rows, OUTCOMES)
     return (
         f"{found['crashes']} crashes, {found['hangs']} hangs over {MAX_SECONDS} s, {found['executions']} code "
-        f"executions, {found['memory']} times over {MAX_MEMORY // 2**20} MB"
+        f"executions, {found['memory']} cases of memory over {MAX_MEMORY // 2**20} MB"
     )
 
 

@@ -109,12 +109,12 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     n = sum(found[name] for name in ("confirmed", "refuted", "unsure"))
     return f"{n:,} explanations, good and bad, verified with 10 draws each", (
         f"{percent(found['confirmed_true'], found['confirmed'])} of those confirmed hold in {N_FRESH} fresh draws, "
-        f"{percent(found['refuted_true'], found['refuted'])} of those not confirmed do not"
+        f"{percent(found['refuted_true'], found['refuted'])} of those refuted do not"
     )
 
 
 def verdicts_table(rows: list[Row]) -> str:
-    head = ["explainer", "confirmed", "of these, true", "not confirmed", "of these, true", "unsure"]
+    head = ["explainer", "confirmed", "correctly", "refuted", "correctly", "unsure"]
     lines = [head]
     for label in (*EXPLAINERS, None):
         found = total(rows, label)
@@ -126,17 +126,17 @@ def verdicts_table(rows: list[Row]) -> str:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    far = [["problem", "held-out rows marked as far", "three times as large, or shuffled words, marked as far"]]
+    far = [["problem", "held-out rows marked as far", "tripled rows, or shuffled words, marked as far"]]
     far += [[row["problem"], f"{row['far']:.1%}", f"{row['far_tripled']:.0%}"] for row in rows]
     return sections(
         "## Verdicts and distances",
-        f"Explanations of {len(rows)} problems by three explainers: a default fit, one with far too few queries, "
-        f"and one that selects random features. `verify()` gives each a verdict from ten draws; {N_FRESH} fresh draws "
-        f"then show whether it is right, that is, whether the target keeps its value in at least {LEVEL:.0%} of them. "
-        "(On Bibtex, removed words are replaced by words of other documents; otherwise removal would not be "
-        "random.) The number of draws and the required share were chosen on other samples of these problems.",
+        f"Explanations of {len(rows)} problems by three explainers: a default fit, one with far too few queries, and "
+        'one that selects random features. `verify()` judges each from ten draws. A verdict of "confirmed" is '
+        f"right if the target keeps its value in at least {LEVEL:.0%} of {N_FRESH} fresh draws. (On Bibtex, removed "
+        "words are replaced by words of other documents, so that removal is random.) The number of draws and the "
+        "required share were chosen on other samples of these problems.",
         verdicts_table(rows),
-        "Samples like the training data should not be marked as far; others should:",
+        "`far` should mark samples unlike the training data, and no others:",
         table(far[0], far[1:]),
     )
 

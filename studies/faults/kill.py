@@ -89,7 +89,7 @@ def killed_and_resumed(
 
 
 def verdict(rows: list[Row]) -> tuple[str, str]:
-    """What was reached: the kills, and what held."""
+    """The kills, and their outcome."""
     found = total(rows, COUNTED)
     return f"{found['kills']} SIGKILLs at random moments of fit, then resume", (
         f"{found['identical']} of {found['kills']} identical to the uninterrupted explainer; {found['paid_twice']} "
@@ -110,24 +110,26 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [
         ["", "count"],
         ["fits killed by SIGKILL at a random moment of their CPU time", f"{found['kills']:,}"],
-        ["of these, resumed, with saved files identical to those without a kill", f"{found['identical']:,}"],
-        ["rows sent to the black box, in total", f"{found['rows_asked']:,}"],
+        [
+            "killed fits that resumed, with saved files identical to those of an uninterrupted fit",
+            f"{found['identical']:,}",
+        ],
+        ["rows sent to the model", f"{found['rows_asked']:,}"],
         ["journaled rows that were sent again", f"{found['paid_twice']:,}"],
-        ["rows that had been sent but not journaled at the time of the kill", f"{found['asked_in_vain']:,}"],
-        ["of these, rows with outputs already returned", f"{found['answered_in_vain']:,}"],
+        ["rows sent, but not journaled before the kill", f"{found['asked_in_vain']:,}"],
+        ["unjournaled rows whose outputs had already been returned", f"{found['answered_in_vain']:,}"],
     ]
     if found["steps_taken_by_killed"]:
         lines += [
             ["training steps taken before the kill", f"{found['steps_taken_by_killed']:,}"],
-            ["of these, repeated", f"{found['steps_repeated']:,}"],
+            ["training steps repeated after the kill", f"{found['steps_repeated']:,}"],
         ]
     return sections(
         "## Fits killed and resumed",
-        f"A fit of {n_questions} queries, 16 at a time ({seconds:.1f} s of CPU time), in its own process, is killed "
-        "and called again with the same checkpoint; every third time it is killed twice. Saved files are compared "
-        "byte by byte, except for times in the training history. The black box logs its queries. Calls in progress "
-        "at the time of the kill cannot be recovered and are repeated: at "
-        "most one batch for each kill.",
+        f"A fit of {n_questions} queries, 16 at a time ({seconds:.1f} s of CPU time), is killed and called again "
+        "with the same checkpoint; every third fit is killed twice. Saved files are compared byte by byte, except "
+        "for times in the training history. The call in progress during a kill is repeated: at most one batch for "
+        "each kill.",
         table(lines[0], lines[1:]),
     )
 

@@ -204,14 +204,13 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         *_training_rows(rows),
         "## Secrets",
-        "A token in a header, and a password and a key in the address, are used with a model behind HTTP; an "
-        "explainer is fitted with a checkpoint, saved, loaded, verified and reported, with all logging on. The "
-        "server works, or "
-        f"{', '.join(FAULTS[1:])} (some replies repeat everything that was sent). The server saw the token in "
+        "An explainer of a model behind HTTP, with a token in a header and a password and a key in the address, is "
+        "fitted with a checkpoint, saved, loaded, verified and reported, with all logging on. The server works, or "
+        f"{', '.join(FAULTS[1:])} (some replies repeat the request). It received the token in "
         f"{sum(row['n_requests_with_it'] for row in used):,} requests.",
-        "`sointer serve` with a token, a failing model and records gets valid requests and requests with broken heads, "
-        f"all with the token: {len(served)} servers answered "
-        f"{sum(row['n_requests_with_it'] for row in served):,} of them.",
+        "`sointer serve` with a token, a failing model and records receives valid requests and requests with broken "
+        f"heads, all with the token; {len(served)} servers answered "
+        f"{sum(row['n_requests_with_it'] for row in served):,} of these.",
         table(lines[0], lines[1:]),
     )
 

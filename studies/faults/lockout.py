@@ -161,15 +161,15 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 
 def page(rows: list[Row], images: Path) -> str:
-    lines = [["clients that", "how many", "others answered", "slowest, s", "slowest before, s"]]
+    lines = [["clients that", "number", "other requests answered", "slowest, s", "slowest without them, s"]]
     for row in rows:
         answered, asked = row["statuses"].get("200", 0), sum(row["statuses"].values())
         figures = [f"{row['connections']:,}", f"{answered} of {asked}", f"{row['slowest']:.2f}", f"{row['before']:.2f}"]
         lines.append([ATTACKS[row["attack"]][2], *figures])
     return sections(
         "## Clients that block others",
-        f"Connections are opened and held; meanwhile, {N_PROBES} requests that need no model are sent, each on a "
-        "new connection. The forked server inherited its app and threads.",
+        f"Clients hold connections open. Meanwhile, others send {N_PROBES} requests that need no model, each on a new "
+        "connection. The forked server inherited its app and threads.",
         table(lines[0], lines[1:]),
     )
 

@@ -97,13 +97,13 @@ def page(rows: list[Row], images: Path) -> str:
         ["checkpoints or saved explainers that could not be read", f"{found['refused']:,}"],
         ["saved explainers that differed", f"{found['wrong']:,}"],
         ["fits resumed", f"{found['resumed']:,}"],
-        ["of these, identical to an uninterrupted fit", f"{found['identical']:,}"],
+        ["resumed fits identical to an uninterrupted one", f"{found['identical']:,}"],
     ]
     return sections(
         "## Power failures",
-        "Everything that a fit with a checkpoint in new directories writes, syncs, renames and deletes is logged. "
-        "For a random moment, a disk is constructed as a power failure may leave it: what was synced is there; each "
-        "other 512-byte sector and directory entry is there or not, at random.",
+        "Everything that a fit with a checkpoint writes, syncs, renames and deletes is logged. Then the disk is "
+        "reconstructed as a power failure at a random moment could leave it: everything synced is present; every other "
+        "512-byte sector and directory entry is present at random.",
         table(lines[0], lines[1:]),
     )
 

@@ -118,10 +118,10 @@ def page(rows: list[Row], images: Path) -> str:
         "features",
         "seeds",
         "same features selected",
-        "largest difference of effects",
+        "largest change in effects",
         "verdicts changed",
-        "agreement differs by",
-        "marked as far or not, differently",
+        "change in agreement",
+        "change in `far`",
         "size of files",
     ]
     lines = []
@@ -143,9 +143,9 @@ def page(rows: list[Row], images: Path) -> str:
         )
     return sections(
         "## Saved without training rows",
-        "An explainer is saved without its training rows and loaded; what do explanations "
-        f"lose? {N_EXPLAINED} samples each, all outputs: labels of twelve independent features, and a forest on the "
-        "breast cancer data, whose features are strongly correlated.",
+        f"What do explanations lose if an explainer is saved without its training rows? {N_EXPLAINED} samples each, "
+        "all outputs: labels that depend on twelve independent features, and a forest on the breast cancer data, "
+        "whose features are strongly correlated.",
         table(head, lines),
     )
 

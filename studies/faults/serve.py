@@ -192,14 +192,13 @@ def page(rows: list[Row], images: Path) -> str:
         lines.append([name, str(n_clients), *times, *counts, "" if memory is None else f"{memory:.0f}"])
     return sections(
         "## A server under load",
-        f"`sointer serve --concurrency {CONCURRENCY} --queue {QUEUE}` on loopback, clients on the same machine. Each "
-        f"client sends requests of one to eight rows, the next as soon as it has a reply, or {WAIT:g} s after a "
-        f"rejection. Saturation: one client per place in the queue, for {_time(row['saturated'])}; overload: ten per "
-        "place. Finally, the server gets SIGTERM under load. Every reply is compared byte by byte with the correct "
-        "one, which was checked against `explain` in another process.",
+        f"`sointer serve --concurrency {CONCURRENCY} --queue {QUEUE}` with clients on the same machine. Each client "
+        f"sends requests of one to eight rows, one after another, and waits {WAIT:g} s after a rejection. "
+        f"Saturation: one client per place in the queue, for {_time(row['saturated'])}; overload: ten per place. "
+        "Finally, the server gets SIGTERM under load. Every reply is compared byte by byte with the correct one.",
         table(lines[0], lines[1:]),
-        f"{row['wrong']} replies were wrong. By its own count, the server replied to {row['answered']:,} requests; the "
-        f"clients received {row['received']:,} complete replies. {row['broken']} connections broke before the SIGTERM.",
+        f"{row['wrong']} replies were wrong. The server counted {row['answered']:,} replies, and the clients received "
+        f"{row['received']:,}. {row['broken']} connections broke before the SIGTERM.",
     )
 
 

@@ -137,18 +137,18 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
     found = total(rows, COUNTED)
     return f"{found['servers']} slow, broken and hostile model servers, queried twice each", (
         f"{found['wrong']} replies assigned to the wrong request, {found['over time']} calls more than "
-        f"{ALLOWED_SECONDS:g} s longer than their timeout, {found['over memory']} times over {ALLOWED_MB} MB, "
-        f"{found['other errors']} unclear errors"
+        f"{ALLOWED_SECONDS:g} s longer than their timeout, {found['over memory']} cases of memory over {ALLOWED_MB} "
+        f"MB, {found['other errors']} unclear errors"
     )
 
 
 def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Model servers",
-        "Replies that are compressed up to three times, too long, announced with a wrong length, nested, of very many "
-        "small lists or objects, preceded by "
-        "`100 Continue`, followed by a second reply (at once, or when the next request comes), in chunks, or sent by "
-        f"a few bytes at a time. Timeout {TIMEOUT} s, `max_reply_bytes` {MAX_REPLY_MB} MB.",
+        "The servers send replies that are compressed up to three times, too long, deeply nested, chunked, or made "
+        "of very many small lists or objects; that state a wrong length; that follow `100 Continue`, or are "
+        "followed by a second reply (at once, or with the next request); or that arrive a few bytes at a time. "
+        f"Timeout {TIMEOUT} s, `max_reply_bytes` {MAX_REPLY_MB} MB.",
         count_table(total(rows, COUNTED), COUNTED),
     )
 

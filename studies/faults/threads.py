@@ -118,7 +118,7 @@ def verdict(rows: list[Row]) -> tuple[str, str]:
 
 def page(rows: list[Row], images: Path) -> str:
     return sections(
-        "## Models of one thread",
+        "## Models bound to one thread",
         "SQLite connections, signal handlers, event loops and thread-local objects may be used from one thread only. "
         "Models that hold one are used with and without `BlackBox(model, caller_thread=True)`.",
         count_table(total(rows, COUNTED), COUNTED),

@@ -198,7 +198,7 @@ def results_of(family: str, names: Sequence[str], place: Place) -> Iterator[tupl
 def page_of_study(family: str, name: str, rows: list[Row], images: Path) -> str:
     """Its page or section, with a line that says which version of the method was measured."""
     page = load_study(family, name).page(rows, images)
-    return with_freshness(page, freshness(f"{family}/{name}", rows, FAMILIES[family].method))
+    return with_freshness(page, freshness(f"{family}/{name}", rows, FAMILIES[family].method)) if page else ""
 
 
 def page_of_family(family: str, found: dict[str, list[Row]], images: Path) -> str:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-MAX_ROWS = (16, 10, 10, 10, 5)
-"""Tables of at most so many rows stay: the first of a page, which are its headlines, the second ... and all others."""
+MAX_ROWS = (16, 10, 8, 6, 5)
+MAX_CELLS = (150, 100, 100, 60, 40)
+"""Tables of at most so many rows and cells stay: the first of a page, its headlines, the second ... and all others."""
 N_FIRST = 6
 """Rows that stay of a page's first long table, where none is marked as missed."""
 MISSED = ("**no**", "**not reached**", "**missed**")
@@ -60,7 +61,7 @@ def merged_subsections(page: str, name: str, folder: Path) -> str:
         file = folder / f"{name}-all-{number}.csv"
         write_csv(file, rows)
         parts[places[0]] = (
-            f"{parts[places[0]].rstrip()}\n\n*The same for {len(places) - 1} others: [CSV]({file.name}).*\n\n"
+            f"{parts[places[0]].rstrip()}\n\n[The same table for all {len(places)} (CSV)]({file.name})\n\n"
         )
         for i in places[1:]:
             parts[i] = ""
@@ -87,16 +88,17 @@ def condensed(page: str, name: str, folder: Path) -> str:
     for block in blocks(page):
         body = block[2:]
         n_tables += bool(body)
-        if len(body) <= MAX_ROWS[min(max(n_tables - 1, 0), len(MAX_ROWS) - 1)]:
+        place = min(max(n_tables - 1, 0), len(MAX_ROWS) - 1)
+        if len(body) <= MAX_ROWS[place] and len(body) * len(cells(block[0])) <= MAX_CELLS[place]:
             lines += block
             continue
         n_files += 1
         file = folder / f"{name}-{n_files}.csv"
         write_csv(file, [cells(line) for line in [block[0], *body]])
         missed = [line for line in body if any(cell in MISSED for cell in cells(line))]
-        kept = missed or (body[:N_FIRST] if n_files == 1 else [])
+        kept = missed or (body[:N_FIRST] if n_files == 1 and len(body) > N_FIRST else [])
         if kept:
             lines += [*block[:2], *kept, ""]
-        what = "What was not reached; all" if missed else "The first; all" if kept else "A table of"
-        lines.append(f"*{what} {len(body)} rows: [CSV]({file.name}).*")
+        what = "Only rows not reached; all" if missed else f"First {len(kept)} of" if kept else "Table of"
+        lines.append(f"[{what} {len(body)} rows (CSV)]({file.name})")
     return "\n".join(lines)

@@ -162,12 +162,20 @@ def freshness(study: str, rows: Iterable[dict[str, Any]], kind: str | None) -> s
     for own in sorted({own for own, _ in made}, key=KINDS.index):
         counts = {version: n for (kind, version), n in sorted(made.items()) if kind == own}
         name = NAMES.get(own, f"the method for {own}")
-        which = " and ".join(f"version {version}" if version else "an early version" for version in counts)
+        numbered = " and ".join(str(version) for version in counts if version)
+        which = " and ".join(
+            part
+            for part in (
+                "an early version" * (0 in counts),
+                f"version{'s' * (' ' in numbered)} {numbered}" if numbered else "",
+            )
+            if part
+        )
         old = sum(n for version, n in counts.items() if version < versions[own])
-        share = f" ({old} of {sum(counts.values())} rows are older)" if len(counts) > 1 else ""
-        now = "the current one" if not old else f"**the current one is {versions[own]}**{share}"
-        parts.append(f"{which} of {name}, {now}")
-    return f"*Measured with {'; '.join(parts)}.*" if parts else ""
+        share = f"; {old} of {sum(counts.values())} rows are older" if versions[own] in counts else ""
+        now = "current" if not old else f"**current: {versions[own]}{share}**"
+        parts.append(f"{which} of {name} ({now})")
+    return f"*Measured with {', and '.join(parts)}.*" if parts else ""
 
 
 def with_freshness(page: str, note: str) -> str:

@@ -53,8 +53,7 @@ def planted_section(rows: list[Row]) -> str:
         prose(
             f"R-precision by pixels, {max(row['n_pairs'] for row in rows)} pairs "
             f"({min(row['n_pairs'] for row in rows)} for slow methods). Units cannot match the deciding windows "
-            "exactly; *best possible* is what their true shares would reach. Pixels within a unit are ranked at "
-            "random. Brackets: 95 % intervals over seeds."
+            "exactly; *best possible* is what their true shares would reach. Brackets: 95 % intervals over seeds."
         ),
         table(["units", "method", "seeds", *names], lines),
     ).strip()
@@ -96,7 +95,7 @@ def examples_section(rows: list[Row], images: Path) -> str:
         images,
         "horses-large-examples.png",
         f"The best {N_EXAMPLE_UNITS} units (green) for one pixel (in the red square) of test images, explained for "
-        "the U-Net. Images and targets were drawn at random with a fixed seed. Last row: the model's masks.",
+        "the U-Net. Drawn at random. Last row: the model's masks.",
     )
 
 
@@ -115,5 +114,5 @@ def cost_section(rows: list[Row]) -> str:
     if not lines:
         return ""
     head = ["model", "units", "seeds", "fit, CPU s", "queries in fit", "peak memory, GB", "CPU ms per sample"]
-    text = "Cost of SOInter's fits for all targets together. CPU seconds include the model's queries."
+    text = "Cost of SOInter's fits, for all targets together, including the model's time."
     return sections("### Costs", prose(text), table(head, lines)).strip()

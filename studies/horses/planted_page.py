@@ -37,9 +37,9 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Deciding pixels that are known",
         prose(
-            "These segmenters are rules, so the pixels that decide each output pixel are known: "
+            "These segmenters are rules, so the deciding pixels are known: "
             + "; ".join(f"*{name}*, {RULES[name]}" for name in names)
-            + ". *R-precision*: the share of the deciding pixels among the best k, where k is their number. "
+            + ". *R-precision*: the share of deciding pixels among the best k, where k is their number. "
             "Pairs with ambiguous truth are left out. Methods marked † look inside the model."
         ),
         r_precision_table(planted, names),
@@ -47,7 +47,7 @@ def page(rows: list[Row], images: Path) -> str:
             images,
             "horses-planted.png",
             "Deciding pixels (yellow) and as many selected ones (green). Red: the target. Shown is the pair with "
-            "the most deciding pixels among the first, regardless of how well it is explained.",
+            "the most deciding pixels among the first.",
         ),
         per_sample_section(planted, names),
         by_case_section(planted, names),
@@ -89,7 +89,7 @@ def per_sample_section(rows: list[Row], names: list[str]) -> str:
     n_first = pick(rows, method=slow[0])[0]["n_first"]
     return sections(
         "### Methods that query the model for each sample",
-        prose(f"These need many queries per sample, so they are compared on the first {n_first} pairs only."),
+        prose(f"Compared on the first {n_first} pairs only."),
         table(["R-precision", "queries per sample", "CPU ms per sample", *names], lines),
     ).strip()
 
@@ -134,9 +134,8 @@ def field_section(rows: list[Row]) -> str:
     return sections(
         "### Pixels that cannot matter",
         prose(
-            "A convolutional network with random weights and a receptive field of 7 x 7 pixels. The share of selected "
-            f"pixels outside the field, among the best {first['n_few']} and among as many as the field has (at "
-            f"random: {mean(row['chance'] for row in rows):.2f}). Weights differ by seed. Lower is better."
+            "A convolutional network with random weights and a receptive field of 7 x 7 pixels: share of selected "
+            f"pixels outside the field (at random: {mean(row['chance'] for row in rows):.2f}). Lower is better."
         ),
         table(["share outside", "seeds", f"best {first['n_few']}", "as many as the field has"], lines),
     ).strip()

@@ -70,10 +70,9 @@ def examples_of(rows: list[Row], name: str, images: Path) -> str:
     return figure(
         images,
         file,
-        f"Single pixels of test images, explained for the {name}. Top: the target (red) and the {n_selected} pixels "
-        "that SOInter selects for it (green). Middle: the model's mask (white: horse). Bottom: the smallest rectangle "
-        "around the selected pixels. Images and targets were drawn at random with a fixed seed; the last two "
-        "targets are background pixels.",
+        f"Single pixels of test images, explained for the {name}. Top: the target (red) and the {n_selected} "
+        "selected pixels (green). Middle: the model's mask. Bottom: the smallest rectangle around the selected "
+        "pixels. Drawn at random; the last two targets are background.",
     )
 
 
@@ -98,11 +97,11 @@ def swap_sections(rows: list[Row], name: str) -> list[str]:
         )
     head = ["insert / delete, K =", "seeds", *map(str, ks), "mean", f"distance, K = {main_ks(first)[0]}"]
     text = (
-        f"**{name}**: IoU {mean(row['iou'] for row in own):.3f} on test images; {n_seeds} seed{'s' * (n_seeds > 1)} of "
-        f"training and explaining; {first['n_pairs']} pairs of a test image and a pixel each, of which "
+        f"**{name}**: IoU {mean(row['iou'] for row in own):.3f} on test images; {n_seeds} seed{'s' * (n_seeds > 1)} "
+        f"of training and explaining; {first['n_pairs']} pairs of a test image and a pixel each, of which "
         f"{mean(row['without_opposite'] for row in own):.0%} have no image z and are left out. *Mean*: insert and "
-        f"delete over K = {', '.join(map(str, main_ks(first)))}. *Distance* of the selected pixels to the target, in "
-        "pixels, is descriptive only."
+        f"delete over K = {', '.join(map(str, main_ks(first)))}. *Distance*: from the selected pixels to the target, "
+        "in pixels."
     )
     if name == VALUE_NETWORK:
         text += " Gradient methods are not shown: the gradient through its inference is zero almost everywhere."
@@ -121,7 +120,7 @@ def differences_table(rows: list[Row], name: str) -> str:
         cells = [difference(ours, theirs, (measure,), (k,)) for measure in ("insert", "delete") for k in ks]
         lines.append([title(method), *map(str, cells)])
     head = ["SOInter minus", *(f"{measure}, K = {k}" for measure in ("insert", "delete") for k in ks)]
-    text = f"{name}, differences on the same pairs, with 95 % intervals. Below 0 the other method is ahead."
+    text = f"{name}, differences on the same pairs, with 95 % intervals. Below 0, the other method is ahead."
     return sections(prose(text), table(head, lines)).strip()
 
 
@@ -137,8 +136,8 @@ def per_sample_section(rows: list[Row], name: str) -> str:
             costs = [f"{mean(row[what] for row in own):,.0f}" for what in ("explain_queries", "explain_cpu_ms")]
             lines.append([method, *costs, *(both(own, k, n) for k in ks), number(single_number(own, n), 3)])
     text = (
-        f"{name}, methods that query it separately for each sample, on the first {n} of these pairs and one seed. A "
-        f"share of {n} pairs has a standard error of up to {0.5 / n**0.5:.2f}."
+        f"{name}, methods that query it for each sample, on the first {n} of these pairs and one seed (standard "
+        f"errors up to {0.5 / n**0.5:.2f})."
     )
     head = ["insert / delete, K =", "queries per sample", "CPU ms per sample", *map(str, ks), "mean"]
     return sections(prose(text), table(head, lines)).strip()
@@ -182,11 +181,10 @@ def j_section(rows: list[Row], names: list[str]) -> str:
         "## The pixels, or the shape of the mask?",
         prose(
             "*Fidelity* is the share of targets that keep their label when all pixels except the selected ones are "
-            "filled in. It is also high for masks that reveal the label by their shape, so it is never shown alone. "
-            "*J* is the fidelity minus the share that have x's label when the same mask shows z's pixels; 0 means "
-            "that the mask alone decides. *Evaluator*: a network trained on the model's masks of randomly masked "
-            "images, in place of the model; only its J is meaningful, because it guesses a typical mask where "
-            "little is visible."
+            "filled in. It is also high for masks that reveal the label by their shape, so it is shown with *J*: "
+            "fidelity minus the share with x's label when the same mask shows z's pixels. J is 0 if the mask alone "
+            "decides. *Evaluator*: a network trained on the model's masks of randomly masked images replaces the "
+            "model; only its J is meaningful, because it guesses a typical mask where little is visible."
         ),
     ]
     for name in names:
@@ -228,8 +226,8 @@ def told_section(rows: list[Row], names: list[str]) -> str:
     verdict = (
         "SOInter selects different pixels when it is given the opposite label, so compare both numbers."
         if listens
-        else "SOInter selects the same pixels whichever label it is given, so this control does not apply: both "
-        "numbers are its own error."
+        else "SOInter selects the same pixels whichever label it is given, so both numbers are its own error, and this "
+        "control does not apply."
     )
     ks = main_ks(next(row for row in rows if "told" in row))
     return sections(
@@ -264,9 +262,9 @@ def transfer_section(rows: list[Row]) -> str:
     return sections(
         "## Models that were never queried",
         prose(
-            "The pixels selected for one U-Net, swapped in and out of images given to U-Nets of other seeds. "
-            "Selections that exploit quirks of one model do not transfer. Targets for which the other U-Net "
-            f"predicts another label ({left_out:.0%}) are left out. The nearest pixels do not depend on the model."
+            "The pixels selected for one U-Net are swapped in and out of images given to U-Nets of other seeds, to "
+            "which quirks of one model do not transfer. Targets for which the other U-Net predicts another label "
+            f"({left_out:.0%}) are left out."
         ),
         table(["insert / delete, K =", "pairs of U-Nets", *map(str, ks)], lines),
     ).strip()
@@ -294,10 +292,9 @@ def noise_section(rows: list[Row], names: list[str]) -> str:
     return sections(
         "## Noise on the images",
         prose(
-            "Gaussian noise on the test images, with pixels in [0, 1]. Explainers were fitted on clean images. "
-            "*Overlap*: share of the best 30 pixels that are also selected for the clean image, where the model's "
-            f"label stays (for {', '.join(shown)} of targets). A constant selection such as the nearest pixels has "
-            "full overlap, so insert and delete (K = 30) on the noisy images are shown as well."
+            "Gaussian noise on the test images, with pixels in [0, 1]; fits used clean images. *Overlap*: share of "
+            "the best 30 pixels that are also selected for the clean image, where the model's label stays (for "
+            f"{', '.join(shown)} of targets). Insert and delete: K = 30."
         ),
         table(["overlap / insert / delete, variance", "method", *(f"{one:g}" for one in variances)], lines),
     ).strip()

@@ -40,17 +40,16 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Rules not used in development",
         prose(
-            f"Chosen before this version of the method was run on them: {described(UNSEEN)}. R-precision on test "
+            f"Rules chosen before this version of the method was run on them: {described(UNSEEN)}. R-precision on test "
             f"images; SOInter: mean over {n_seeds} seed{'' if n_seeds == 1 else 's'}."
         ),
         of_rules(rows, tuple(UNSEEN)),
         prose(
-            f"Older rules, which the previous version had not seen: {described(OLDER)}. This version trains longer, "
+            f"Older rules, not used to develop the previous version: {described(OLDER)}. This version trains longer, "
             "because that helped on *switch*. Evidence is additive over pixels, so a patch that only chooses which "
-            "other pixels count is harder to find than pixels that count themselves. In *ring*, the truth is the whole "
-            "ring, while SOInter ranks the parts that support the label first. (After a first look at one seed, the "
-            "truth of *switch* was narrowed to targets whose two windows support different labels; elsewhere, either "
-            "suffices.)"
+            "other pixels count is harder to find. In *ring*, the whole ring is the truth, but SOInter ranks the "
+            "parts that support the label first. (After a first look at one seed, *switch* was restricted to "
+            "targets whose two windows support different labels; elsewhere, either suffices.)"
         ),
         of_rules(rows, tuple(OLDER)),
     )

@@ -55,8 +55,8 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [[f"`{name}`", f"{seconds:.2f}", f"{ratios[name]:.2f}"] for name, seconds in found.items()]
     return sections(
         "## Importing",
-        f"Fresh interpreters, alternating; the median of {rows[-1]['n_repeats']} runs. `import sointer` loads its "
-        "modules when they are first used; the explainer itself needs the libraries that it is built on.",
+        f"Median of {rows[-1]['n_repeats']} runs in fresh interpreters. `import sointer` loads modules when they are "
+        "first used; the explainer itself needs torch, scipy and scikit-learn.",
         table(["", "seconds", f"times `{TORCH}`"], lines),
     )
 

@@ -50,8 +50,8 @@ def page(rows: list[Row], images: Path) -> str:
         figure(
             images,
             "bench-peers.png",
-            "Total time, including training, against the number of explanations. SOInter is trained first; after "
-            "that, explanations are almost free. The others query the black box for every row.",
+            "Total time, including training, against the number of explanations. After training, SOInter's "
+            "explanations cost almost nothing; most other methods query the black box for every row.",
         ),
         figure(
             images,
@@ -59,10 +59,10 @@ def page(rows: list[Row], images: Path) -> str:
             f"Time of other methods for {MANY:,} explanations as a multiple of SOInter's, its training not counted "
             "(left) and counted (right).",
         ),
-        f"### {MANY:,} explanations: how many times as long as SOInter?",
+        f"### {MANY:,} explanations, time as a multiple of SOInter's",
         "Training not counted / counted.",
         ratio_table(complete),
-        "### All outputs of one row: how many times as long as SOInter?",
+        "### All outputs of one row, time as a multiple of SOInter's",
         "Training not counted.",
         outputs_table(complete),
         *(part for title, results in complete.items() for part in one_black_box(title, results)),
@@ -184,7 +184,7 @@ def limits(results: Results) -> str:
     if "bare" in ours:
         bare, mine = ours["bare"]["seconds"], ours["each"]["seconds"]
         parts.append(
-            f"An explanation takes SOInter {duration(mine)}, the interpreter's forward pass alone {duration(bare)}."
+            f"One explanation takes {duration(mine)}; the interpreter's forward pass alone takes {duration(bare)}."
         )
     if alone is not None:
         single, batch = (alone["calls"][name]["seconds"] for name in ("single", "batch"))

@@ -34,8 +34,8 @@ def page(rows: list[Row], images: Path) -> str:
         figure(
             images,
             "bench-scaling.png",
-            "Time (above) and peak memory (below) of SOInter against its sizes. The numbers in the legends are slopes: "
-            "1 is twice the cost for twice the size, 0 is none. The dotted line is the black box's share of the fit.",
+            "Time (above) and peak memory (below) of SOInter against size. The numbers in the legends are slopes: 1 "
+            "means twice the cost for twice the size. The dotted line is the black box's share of the fit.",
         ),
         "Every output of this black box depends on two features of its own and takes almost no time to compute. "
         "Unless varied: 20 features, 5 outputs, 2 selected features, 1,000 explained rows, and the default number "
@@ -90,7 +90,7 @@ def draw(axes: dict[str, list[Row]], path: Path) -> None:
 
 def table_of(axis: str, found: list[Row]) -> str:
     head = [NAMES[axis], "fit", "inside the black box", "queries", "explain", "rows per second"]
-    lines = [[*head, "peak of fit, GB", "peak, GB", "both features found first"]]
+    lines = [[*head, "peak of fit, GB", "peak, GB", "both relevant features ranked first"]]
     for row in found:
         n_rows = row["size"] if axis == "rows" else 1000
         fit = [duration(row["fit"]["seconds"]), duration(row["fit"]["inside"]), count(row["fit"]["queries"])]

@@ -30,21 +30,20 @@ def page(rows: Rows, images: Path) -> str:
         [
             "# Do selections carry the prediction, or leak it?",
             "",
-            "An explainer that is trained together with a predictor can encode the prediction in its choice:",
-            "selecting *this* feature means yes, *that* one no, although neither matters. Such an explanation looks",
-            "accurate and says nothing. `sointer.metrics.leakage` detects this",
-            "([how](../concepts/trust.md#does-the-selection-carry-the-prediction-or-leak-it); after EVAL-X, Jethani",
-            "et al. 2021): an *evaluator* learns to predict the black box's output from masked rows, with masks",
-            "that do not depend on the row, so that the shape of a mask carries no information. A second network,",
-            "*joint*, also sees the explainer's own masks; a third, *shape*, sees the masks alone. What these two",
-            "predict beyond the evaluator is leaked.",
+            "An explainer that is trained together with a predictor can encode the prediction in its choice: selecting",
+            "*this* feature means yes, *that* one no, although neither matters. `sointer.metrics.leakage` detects this",
+            "([how](../concepts/trust.md#does-the-selection-carry-the-prediction-or-leak-it); after EVAL-X, Jethani et",
+            "al. 2021). An *evaluator* learns to predict the black box's output from masked rows, with masks that "
+            "do not",
+            "depend on the row. A second network, *joint*, also sees the explainer's own masks; a third, *shape*, sees",
+            "the masks alone. What these two predict beyond the evaluator is leaked.",
             "",
             f"Measured on {len(problems)} planted problem{'s' * (len(problems) > 1)} "
             f"({', '.join(f'{name} with {n} features' for name, n in problems)}; the last planted target of each; "
             f"{_numbers(rows, 'n_rows')} held-out rows), {len(seeds)} seed{'s' * (len(seeds) > 1)}, with as many",
-            "features as are relevant, and with too few, where leakage is most tempting. Two controls: the",
+            "features as are relevant, and with too few, which invites leakage. Two controls: the",
             "*cheater* selects one irrelevant feature for yes and another for no, and the *planted truth* selects",
-            "the relevant features. Accuracy is balanced, so guessing gives 0.5.",
+            "the relevant features. Accuracy is balanced, so guessing reaches 0.5.",
             "",
             "## Findings",
             "",
@@ -54,7 +53,7 @@ def page(rows: Rows, images: Path) -> str:
             "",
             "*On the diagonal, all information is in the selected values; in the shaded region, more than"
             f" {TOLERANCE:.2f}",
-            "above it, predictions are leaked. Further right is better. Means over seeds.*",
+            "above it, predictions leak. Further right is better. Means over seeds.*",
             "",
             "## All figures",
             "",
@@ -75,8 +74,7 @@ def account(rows: Rows) -> list[str]:
     lines = [
         f"With enough features, {sum(row['leaks'] for row in enough)} of {len(enough)} selections leak, "
         f"with too few {sum(row['leaks'] for row in too_few)} of {len(too_few)} (controls not counted).",
-        "Where the values carry nothing, such a selection is a mere code; otherwise part of the information is in",
-        "the values and part in the choice. A run is one problem, k and seed.",
+        "A run is one problem, k and seed.",
         "",
     ]
     for method in _methods(rows):
@@ -85,15 +83,14 @@ def account(rows: Rows) -> list[str]:
         text = f"- **{method}**: leaks in {len(guilty)} of {len(same)} runs"
         if guilty:
             where = dict.fromkeys(f"{row['problem']} with {SIZES[row['k']]}" for row in guilty)
-            text += f" ({', '.join(where)}; by {max(row['leaked'] for row in guilty):.2f} at most"
-            text += f"; in {sum(row['informative'] for row in guilty)} of these the values carry information too)"
+            text += f" ({', '.join(where)}; by at most {max(row['leaked'] for row in guilty):.2f}"
+            n_informative = sum(row["informative"] for row in guilty)
+            text += f"; values informative, too, in {n_informative})" if n_informative else ")"
         for name, wanted in (("enough", True), ("too few", False)):
             subset = [row for row in same if (row["k"] == "true size") == wanted]
             if subset:
                 ours, best = np.mean([r["evaluator"] for r in subset]), np.mean([r["joint"] for r in subset])
-                text += (
-                    f"; with {name} features the evaluator is right on {ours:.2f} of the rows and joint on {best:.2f}"
-                )
+                text += f"; with {name} features, accuracy {ours:.2f} (evaluator) and {best:.2f} (joint)"
         lines.append(text + ".")
     undecided = [row for row in rows if not row["conclusive"]]
     if undecided:

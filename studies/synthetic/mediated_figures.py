@@ -74,7 +74,7 @@ def draw_readme(rows: list[Row], path: Path) -> None:
     right.xaxis.set_minor_locator(NullLocator())
     right.xaxis.set_major_locator(FixedLocator(sorted({budget for one in found.values() for budget in one})))
     right.xaxis.set_major_formatter(FuncFormatter(lambda budget, _: thousands(budget)))
-    right.set_xlabel("queries in all, to explain 100 rows", fontsize=13, color=INK, labelpad=8)
+    right.set_xlabel("total queries, to explain 100 samples", fontsize=13, color=INK, labelpad=8)
     for axes, question, answer in (
         (left, "Four of 20 features decide the target,", "through other outputs of the model."),
         (right, "How often are exactly those four found?", "Share of rows, at equal cost for every method."),
@@ -167,22 +167,22 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colo
 def draw_outputs(rows: list[Row], path: Path) -> None:
     """Against the number of outputs: all with the same budget, and per-row methods with their usual one."""
     draw_panels(
-        rows, path, "outputs", "outputs", [("everyone: 2,000 in all", 2_000, 2_000), (usual(2_000), 2_000, None)]
+        rows, path, "outputs", "outputs", [("all methods: 2,000 queries", 2_000, 2_000), (usual(2_000), 2_000, None)]
     )
 
 
 def draw_chains(rows: list[Row], path: Path) -> None:
     """Against the length of the chain, likewise."""
     panels = [
-        ("everyone: 2,000 in all", 2_000, 2_000),
-        ("everyone: 5,000 in all", 5_000, 5_000),
+        ("all methods: 2,000 queries", 2_000, 2_000),
+        ("all methods: 5,000 queries", 5_000, 5_000),
         (usual(5_000), 5_000, None),
     ]
     draw_panels(rows, path, "chain", "links in the chain", panels)
 
 
 def usual(budget: int) -> str:
-    return f"per-row methods: 1,000 for each row,\n{PER_ROW_BUDGET:,} in all; the others {budget:,}"
+    return f"methods that query per sample: 1,000 each,\n{PER_ROW_BUDGET:,} in total; others: {budget:,}"
 
 
 def draw_panels(
@@ -199,7 +199,7 @@ def draw_panels(
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.set_xlabel(label, fontsize=12, color=INK)
         axes.set_title(title, fontsize=12, color=INK, pad=10)
-    all_axes[0].set_ylabel("rows explained exactly right", fontsize=12, color=INK)
+    all_axes[0].set_ylabel("exact match", fontsize=12, color=INK)
     handles = {name: line for axes in all_axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     names = [name for name in STYLES if name in handles]
     figure.legend([handles[n] for n in names], names, loc="lower center", ncols=6, frameon=False, fontsize=11)

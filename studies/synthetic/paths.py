@@ -131,11 +131,11 @@ def page(rows: list[Row], images: Path) -> str:
     lines = [
         "# Direct, or through other outputs?",
         "",
-        "`explanation.paths()` says how much of a feature's effect on the target is direct and how much goes through "
-        "each other output ([what that means](../concepts/paths.md)). Here the truth is known: every output is an "
-        "equation of features and earlier outputs, and an output is *held* by replacing its equation. In "
-        f"{_share(np.mean(right))} of samples and features, the reported main path is the true one; the weakest "
-        f"problem is `{weakest}`, with {_share(np.mean([row['main_way'] for row in of[weakest]]))}.",
+        "How well does `explanation.paths()` ([definition](../concepts/paths.md)) separate direct effects from "
+        "those through other outputs? Here the truth is known: every output is an equation of features and earlier "
+        f"outputs, and an output is *held* by replacing its equation. In {_share(np.mean(right))} of samples and "
+        f"features, the reported main path is the true one; the weakest problem is `{weakest}`, with "
+        f"{_share(np.mean([row['main_way'] for row in of[weakest]]))}.",
         "",
         f"{len(problems)} problems with {first['n_features']} features in random order, {first['n_queries']} "
         f"queries in total, {N_EXPLAINED} explained samples and "
@@ -160,8 +160,7 @@ def page(rows: list[Row], images: Path) -> str:
         "",
         "## Shares of the total effect",
         "",
-        "One mark per seed, feature and path: the true and the reported share of the total effect. Marks on the "
-        "line are correct.",
+        "One mark per seed, feature and path; marks on the line are correct.",
         "",
         "![Reported against true shares](../images/paths-shares.png)",
         "",
@@ -184,8 +183,8 @@ def _about_chains(of: dict[str, list[Row]]) -> list[str]:
     return [
         "In chains, every output on the path truly carries 100 % of a feature's effect. Reported shares are "
         f"{_range(near)} for outputs next to the target{in_between}, but only {_range(far)} at the beginning of the "
-        "chain: even if an early output is held, the energy lets later ones follow the features. The main path does "
-        "not show this, because any link of a chain counts as right.",
+        "chain: if an early output is held, later ones still follow the features. *Main path* does not show this, "
+        "because any link of a chain counts as right.",
         "",
     ]
 
@@ -216,9 +215,8 @@ def _about_copies(of: dict[str, list[Row]]) -> list[str]:
     noticed = np.mean([["y0", "y1"] in row["indistinguishable"] for row in rows])
     false = sum(len(row["indistinguishable"]) for name, runs in of.items() if name != "copied_outputs" for row in runs)
     return [
-        f"The copy in `copied_outputs` was noticed and reported in {_share(noticed)} of the runs; both copies are "
-        "then held together, carry the same number and are judged as one here. In all other problems together "
-        f"{false} groups of copies were reported, where there are none.",
+        f"The copy in `copied_outputs` was reported in {_share(noticed)} of the runs; both copies are then held "
+        f"together and judged as one. In the other problems, which have no copies, {false} groups were reported.",
         "",
     ]
 

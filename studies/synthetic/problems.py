@@ -87,7 +87,7 @@ def page(rows: list[Row], images: Path) -> str:
                 f"| {np.mean([row['n_queries'] for row in same]):,.0f} | {len(same)} |"
             )
     note = [
-        "`switch` is the hard one: which features matter depends on the sample, and for many samples fewer suffice.",
+        "In `switch`, the hardest problem, relevant features depend on the sample, and for many samples fewer suffice.",
         "SOInter-1, which learns each output separately, is shown for comparison.",
     ]
     return "\n".join([*lines, "", *note, ""])

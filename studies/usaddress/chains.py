@@ -73,10 +73,10 @@ def page(rows: list[Row], images: Path) -> str:
     return sections(
         "## Planted chains",
         prose(
-            "Words have their own label or take it from a neighbouring word (*carry*: the one before; "
-            "*xor*: their bit xor the one before; *both*: from either side), 120 words, sequences of 4 to 10 in fit "
-            f"and 9 when explaining. Labels passed on over at most {MAX_LINKS} links; exact: the tokens selected, "
-            "their number not given, are those that passed the label on and no others."
+            "Words have their own label or take it from a neighbouring word (*carry*: the one before; *xor*: their "
+            "bit xor the one before; *both*: from either side), 120 words, sequences of 4 to 10 in fit and 9 when "
+            f"explaining. Labels are passed on over at most {MAX_LINKS} links. *Exact*, no size given: exactly the "
+            "tokens that passed the label on are selected."
         ),
         table(head, lines),
     )

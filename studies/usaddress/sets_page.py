@@ -86,13 +86,11 @@ def page(rows: list[Row], images: Path) -> str:
             ),
             "## Direct, or through other labels",
             prose(
-                "Does a token affect a label directly, or through the labels of other tokens? In the CRF this is "
-                "known: its potentials at the label's own position, or at all others, are replaced by those of an "
-                "address with the token replaced. Shown are effects above 0.05 in the CRF, by distance in tokens; "
-                "*same* is the share of effects whose larger part is classified as in the CRF. At distance two or "
-                "more, the requirement concerns the share classified as mediated: the CRF has no other path there, "
-                f"but with a window of two the explainer could find one. "
-                f"Means over {len(ours)} seed{'s' * (len(ours) > 1)}, {queries:,} queries."
+                "In the CRF, direct and mediated effects are known: its potentials at the label's own position, or "
+                "at all others, are replaced by those of an address with another token. Effects above 0.05 in the "
+                "CRF, by distance in tokens; *same*: share of effects whose larger part is classified as in the "
+                "CRF. At distance two or more, the CRF has only mediated effects, so the bar concerns the share "
+                f"classified as mediated. Means over {len(ours)} seed{'s' * (len(ours) > 1)}, {queries:,} queries."
             ),
             table(
                 ["distance", "effects", "CRF: mediated", "explainer: mediated", "same", "bar", ""],

@@ -395,7 +395,7 @@ def test_a_report_needs_a_name_for_each_row(here: Path) -> None:
         (["fit", "--model", "newcomers_model:tree", "--data", "X.csv", "--removal", "all", "--out", "x"], "'marginal'"),
         (
             ["fit", "--model", "newcomers_model:predict", "--data", "ids.csv", "--out", "x"],
-            "an id, or free text, and no category, as other rows will bring others. Drop it (command line: --drop who)",
+            "an id or free text, not a category. Drop it (command line: --drop who)",
         ),
         (["fit", *FIT[1:5], "--output-names", "@no", "--out", "x"], "--output-names: cannot read no"),
         (["fit", *FIT[1:5], "--output-names", "a,b", "--out", "x"], "must hold 3 names, got 2"),

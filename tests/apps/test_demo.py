@@ -133,7 +133,13 @@ def test_the_first_screen_shows_why_on_a_wide_screen_and_on_a_phone(result: Demo
         driver.get(result.page.as_uri())
         assert driver.get_log("browser") == []
         text = driver.find_element("css selector", "main").text
-        for words in ("through high risk", "Where which features matter", "Shapley values", "keep / delete, best 5"):
+        for words in (
+            "through high risk",
+            "Mostly through weak collateral",
+            "Which features matter where",
+            "Shapley values",
+            "keep / delete, best 5",
+        ):
             assert words in text
         methods = driver.find_element("css selector", ".methods")
         assert methods.rect["y"] + methods.rect["height"] < 1000, "all of it is on the first screen"

@@ -225,7 +225,7 @@ def in_itself() -> list[object]:
 
 @pytest.mark.parametrize(("predict", "words"), WRONG)
 def test_a_wrong_reply_is_described(predict: object, words: str) -> None:
-    with pytest.raises(BlackBoxError, match=f"(?s)Your function returned the wrong thing.*{words}"):
+    with pytest.raises(BlackBoxError, match=f"(?s)Your function returned an invalid result.*{words}"):
         BlackBox(predict)(X)  # type: ignore[arg-type]
 
 

@@ -88,11 +88,11 @@ def test_nonsense_is_retried_only_from_a_model_that_was_right_before(how: Callab
     assert counts(box) == (50, 2, 2, 30)
     always = Flaky(*range(100), how=how)
     if how(np.zeros((2, 4))) is None or np.shape(how(np.zeros((2, 4)))) != (2, 2):  # two outputs may be meant
-        with pytest.raises(BlackBoxError, match="wrong thing"):
+        with pytest.raises(BlackBoxError, match="invalid result"):
             BlackBox(always)(X)
         assert always.n_calls == 1
     later = BlackBox(Flaky(*range(2, 100), how=how), batch_size=20)
-    with pytest.raises(BlackBoxError, match=r"wrong thing.* It was tried 6 times"):
+    with pytest.raises(BlackBoxError, match=r"invalid result.* It was tried 6 times"):
         later(X)
 
 
@@ -258,7 +258,7 @@ def test_a_fault_that_passes(server: ModelServer, fault: str) -> None:
     [
         ("500", "status 500: .*failed on purpose"),
         ("drops", "connection broke off"),
-        ("garbage", "something else than a JSON object: <html>no gateway"),
+        ("garbage", "did not reply with a JSON object: <html>no gateway"),
         ("hangs", r"did not respond within timeout=0\.3 s"),
         ("drips", r"did not respond within timeout=0\.3 s"),
     ],
@@ -266,7 +266,7 @@ def test_a_fault_that_passes(server: ModelServer, fault: str) -> None:
 def test_a_fault_that_stays(server: ModelServer, fault: str, words: str) -> None:
     server.fault = lambda n: fault
     box = HTTPBlackBox(server.url, retries=2, n_jobs=None, timeout=0.3 if fault in ("hangs", "drips") else 20)
-    with pytest.raises(BlackBoxError, match=rf"{words}.* It was tried 3 times, for \d+\.\d s"):
+    with pytest.raises(BlackBoxError, match=rf"{words}.* It was tried 3 times, in \d+\.\d s"):
         box(X)
     assert counts(box) == (50, 3, 2, 100)
 

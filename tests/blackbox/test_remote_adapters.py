@@ -209,7 +209,7 @@ def test_errors_say_what_is_wrong(server: ModelServer) -> None:
     assert server.n_requests == 0
     with pytest.raises(InputError, match=r"takes a tensor 'x' \[any, 4\] of float32, but X would give \[any, 3\]"):
         HTTPBlackBox(server.url, n_jobs=None)(X[:, :3])
-    with pytest.raises(BlackBoxError, match=r"cannot be reached.*It was tried 2 times, for \d+\.\d s"):
+    with pytest.raises(BlackBoxError, match=r"cannot be reached.*It was tried 2 times, in \d+\.\d s"):
         HTTPBlackBox("http://127.0.0.1:1/v2/models/m", retries=1)(X)
     with pytest.raises(BlackBoxError, match=r"status 404"):
         HTTPBlackBox(server.url + "/nothing/here/invocations")(X)

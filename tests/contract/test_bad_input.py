@@ -210,7 +210,7 @@ def test_a_black_box_that_raises_is_named_with_its_own_words():
         (lambda batch: np.zeros((len(batch) + 1, 2)), "rows"),
         (lambda batch: np.full((len(batch), 2), np.nan), "NaN"),
         (lambda batch: None, "None"),
-        (lambda batch: [[1, 2], [3]], "wrong"),
+        (lambda batch: [[1, 2], [3]], "invalid result"),
         (lambda batch: np.zeros((len(batch), 2, 2)), "Flatten"),
     ],
 )

@@ -89,11 +89,11 @@ def test_names_given_to_an_array_count_too() -> None:
         (FRAME.assign(d=[pd.Timestamp(2024, 1, 1), *["x"] * 59]), "type Timestamp in column 'd'.*pandas.to_datetime"),
         (
             pd.concat([FRAME] * 5).assign(d=[f"T-{i:04d}" for i in range(300)]),
-            "'d' with 300 .* rows: an id, or free text",
+            "'d' with 300 .* rows: an id or free text",
         ),
         (pd.concat([FRAME] * 5).assign(d=[f"May {i}" for i in range(1800, 2100)]), "text: dates.*pandas.to_datetime"),
         (pd.concat([FRAME] * 5).assign(d=[f"user {i}" for i in range(300)]), "'d' with 300 different values in 300"),
-        (pd.concat([FRAME] * 5).assign(d=[f"Ann {i}" for i in range(300)]), r"an id, or free text.*text_columns=\['d'"),
+        (pd.concat([FRAME] * 5).assign(d=[f"Ann {i}" for i in range(300)]), r"an id or free text.*text_columns=\['d'"),
         (
             pd.concat([FRAME] * 5).assign(d=np.arange(300) / 7.0).astype({"d": object}),
             r"numbers in column 'd' of dtype object.*X\['d'\].astype\(float\)",

@@ -222,7 +222,7 @@ def test_text_columns_are_found_and_said() -> None:
     with pytest.warns(TextColumnWarning, match=r"column 'text' read as text.*text_columns=\['text'\]"):
         found = quick(desk, text_columns=None)
     assert found.input_format_.text_labels == ["text"]
-    with pytest.raises(InputError, match=r"an id, or free text.*text_columns=\['text'\]"):
+    with pytest.raises(InputError, match=r"an id or free text.*text_columns=\['text'\]"):
         quick(desk, text_columns=[])
 
 

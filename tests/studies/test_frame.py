@@ -141,16 +141,16 @@ def test_one_page_for_a_family(one_family, tmp_path, monkeypatch):
 
 def test_long_tables_become_files_and_what_was_missed_stays(tmp_path):
     head = "| bar | reached? |\n| --- | --- |\n"
-    long = head + "".join(f"| **{i}** | {'**no**' if i == 7 else 'yes'} |\n" for i in range(12))
+    long = head + "".join(f"| **{i}** | {'**no**' if i == 7 else 'yes'} |\n" for i in range(18))
     (tmp_path / "page-3.csv").write_text("old")
     made = condensed(f"# Page\n\n{long}\n{head}| a | yes |\n", "page", tmp_path)
     assert made.count("| yes |") == 1, "a short table stays"
     assert "| **7** | **no** |" in made
-    assert "all 12 rows: [CSV](page-1.csv)" in made
+    assert "[Only rows not reached; all 18 rows (CSV)](page-1.csv)" in made
     assert [file.name for file in tmp_path.iterdir()] == ["page-1.csv"]
     assert (tmp_path / "page-1.csv").read_text().split() == [
         "bar,reached?",
-        *(f"{i},{'no' if i == 7 else 'yes'}" for i in range(12)),
+        *(f"{i},{'no' if i == 7 else 'yes'}" for i in range(18)),
     ]
 
 
@@ -166,7 +166,7 @@ def test_of_subsections_that_are_alike_the_first_stays(tmp_path):
     )
     made = condensed(page, "page", tmp_path)
     assert re.findall("(?m)^#+ .*", made) == ["# Page", "## First", "### A", "## End"]
-    assert "The same for 2 others: [CSV](page-all-1.csv)" in made
+    assert "[The same table for all 3 (CSV)](page-all-1.csv)" in made
     assert (tmp_path / "page-all-1.csv").read_text().split() == [",m,x", "A,a,1", "B,a,2", "C,a,3"]
 
 

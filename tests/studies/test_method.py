@@ -62,11 +62,11 @@ def test_pages_say_when_rows_are_of_an_earlier_version(monkeypatch):
     monkeypatch.setattr(method, "recorded", lambda: {"versions": {"tables": 3, "paper": 1}})
     baseline, old, new = {"method": "Lime"}, {"method": "SOInter", "made_by": "tables 2"}, {"made_by": "tables 3"}
     assert method.freshness("a/b", [baseline, new], "tables") == (
-        "*Measured with version 3 of the method for tables, the current one.*"
+        "*Measured with version 3 of the method for tables (current).*"
     )
     mixed = method.freshness("a/b", [old, new], "tables")
-    assert "version 2 and version 3 of the method for tables, **the current one is 3** (1 of 2 rows are older)" in mixed
-    assert "version 2 of the method for tables, **the current one is 3**.*" in method.freshness("a/b", [old], "tables")
+    assert "versions 2 and 3 of the method for tables (**current: 3; 1 of 2 rows are older**)" in mixed
+    assert "version 2 of the method for tables (**current: 3**).*" in method.freshness("a/b", [old], "tables")
     assert "with version 2" in method.freshness("tables/tables", [{"method": "SOInter", "seed": 103}], "tables")
     assert "an early version" in method.freshness("a/b", [{"method": "SOInter"}], "tables")
     assert method.freshness("a/b", [baseline], "tables") == method.freshness("a/b", [old], None) == ""
@@ -81,7 +81,7 @@ def test_rows_about_probabilities_and_numbers_have_a_version_of_their_own(monkey
     assert not any(method.is_older("a/b", row | {"made_by": "tables 3"}, "tables") for row in others)
     assert method.kind_of_row(graded[0], "images") == "images"
     rows = [others[0] | {"made_by": "tables 3"}, graded[0] | {"made_by": "graded 4"}]
-    assert "version 3 of the method for tables, the current one; version 4" in method.freshness("a/b", rows, "tables")
+    assert "version 3 of the method for tables (current), and version 4" in method.freshness("a/b", rows, "tables")
 
 
 def test_a_change_is_recorded(tmp_path, monkeypatch):
@@ -97,5 +97,5 @@ def test_the_paper_is_set_beside_what_was_measured():
     assert (Place().pages / "paper.md").read_text(encoding="utf-8") == made, "python -m studies pages"
     for part in ("Figure 1", "Appendix D", "Table 1", "Table 2", "horses", "time", "noise", "K and τ"):
         assert part in made
-    for name in ("| Lime |", "| Kernel-Shap |", "| L2X |", "| SOInter-1 |", '(`preset="paper"`) |'):
+    for name in ("| Lime |", "| Kernel-Shap |", "| L2X |", "| SOInter-1 |", "| SOInter, as in the paper |"):
         assert name in made

@@ -204,7 +204,7 @@ def test_a_map_of_localities_has_a_row_for_each_and_is_empty_where_nothing_matte
     values = np.ma.filled(ax.images[0].get_array(), np.nan)
     np.testing.assert_allclose(values, [[0.5, np.nan], [0.1, 0.4]])
     assert sorted(text.get_text() for text in ax.texts) == ["0.1", "0.4", "0.5"]
-    assert ax.get_title() == "where which features decide dog"
+    assert ax.get_title() == "what decides dog, by region"
 
 
 def test_history_draws_loss_and_agreement_over_steps() -> None:

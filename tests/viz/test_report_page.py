@@ -251,7 +251,7 @@ def test_counts_leave_out_what_is_not_needed(driver: Any, tmp_path: Path) -> Non
 
 def test_localities_are_a_map_and_outputs_have_their_own_quality(driver: Any, tmp_path: Path) -> None:
     page = Page(driver, content(**known()), tmp_path / "report.html", "#target=games")
-    assert page.find("localities-name").text == "Where which features matter"
+    assert page.find("localities-name").text == "Which features matter where"
     rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(".localities tr")]
     assert rows == [
         ["where", "samples", HOSTILE, "word3", "word5"],

@@ -179,7 +179,10 @@ def locality_map(explainer: SOInter) -> dict[str, Any]:
 
 
 def one_explanation(explanation: Explanation, X: NDArray[np.float64]) -> dict[str, Any]:
-    """An applicant on whom the two checks disagree and both carry much of the effect, feature by feature."""
+    """An applicant on whom the two checks disagree and both carry much of the effect, feature by feature.
+
+    `mains` are the features with the largest effect through each check.
+    """
     paths = explanation.paths(n_outputs=len(OUTPUTS) - 1)
     places = [paths.outputs[0].tolist().index(OUTPUTS.index(name)) for name in OUTPUTS[:2]]
     through = np.nan_to_num(paths.through[:, :, places])
@@ -197,8 +200,15 @@ def one_explanation(explanation: Explanation, X: NDArray[np.float64]) -> dict[st
         for place in np.argsort(-total, kind="stable")
         if paths.selected[row, place] >= 0
     ]
+    mains = []
+    for place, output in enumerate(OUTPUTS[:2], start=1):
+        line = max(lines, key=lambda one: one["parts"][place])
+        mains.append(
+            {"output": output, "feature": line["feature"], "part": line["parts"][place], "total": line["total"]}
+        )
     return {
         "number": row,
+        "mains": mains,
         "probability": f"{float(explanation.value[row]):.0%}",
         "lines": lines,
         "fidelity": f"{explanation.verify(rows=[row]).fidelity:.0%}",

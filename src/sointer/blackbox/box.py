@@ -29,7 +29,7 @@ By the thread that called the model; with processes and clusters, by any thread,
 
 
 class BlackBox(CopiedAsItself):
-    """A model known only by its outputs: batched, counted, kept within a budget, and checked.
+    """A black-box model: queried in batches, within a budget, with retries and checks of its outputs.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class BlackBox(CopiedAsItself):
     batch_size : int, default 1024
         Maximum number of rows in one call of `predict`.
     query_budget : int or None, default None
-        Maximum number of rows in all; None for no limit.
+        Maximum number of rows in total; None for no limit.
     cache : bool, default False
         Keep outputs by row and never query a row twice; only for deterministic models.
     output_names : sequence of str or None, default None
@@ -48,10 +48,10 @@ class BlackBox(CopiedAsItself):
         Name of the model in messages; by default that of the function.
     retries : int, default 5
         How often a batch is sent again when `predict` raises, hangs or, having returned valid outputs before, returns
-        something wrong, after growing waits. Then the error is raised. Before the first valid outputs, a batch is sent
-        again at most twice.
+        an invalid result, after growing waits. Then the error is raised. Before the first valid outputs, a batch is
+        sent again at most twice.
     timeout : float or None, default None
-        Seconds after which a call counts as hung; None waits for ever. Python cannot stop such a call: it keeps
+        Seconds after which a call counts as hung; None waits forever. Python cannot stop such a call: it keeps
         running, possibly beside the next one.
     n_jobs : int or None, default None
         Number of parallel calls, through joblib: in processes, or as set by `joblib.parallel_config` (-1: all

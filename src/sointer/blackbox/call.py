@@ -188,7 +188,7 @@ def query_batch(
             policy.sleep(n_calls, at_least)
     if isinstance(error, BlackBoxError) and (n_calls > 1 or isinstance(error, TransientError)):
         tried = f"{n_calls} times" if n_calls > 1 else "once"
-        final = BlackBoxError(f"{error} It was tried {tried}, for {time.monotonic() - started:.1f} s in all.")
+        final = BlackBoxError(f"{error} It was tried {tried}, in {time.monotonic() - started:.1f} s.")
         final.__cause__ = error.__cause__
         error = final
     return CallResult(None, error, n_calls, n_rows)
@@ -201,7 +201,7 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
         raise
     except CallTimeout:
         raise TransientError(
-            f"Your function hung: {name} returned nothing within timeout={timeout:g} s. It was given "
+            f"Your function hung: {name} returned nothing within timeout={timeout:g} s. It received "
             f"{containers.describe(batch)}. Raise timeout, lower batch_size, or see what it waits for."
         ) from None
     except Exception as exc:
@@ -209,13 +209,13 @@ def _call(predict: Callable[[Any], Any], batch: Any, name: str, timeout: float |
         if threading.current_thread().name == THREAD or timeout is not None:
             where = (
                 " It was called from another thread than yours, which sqlite3 connections, signal handlers, asyncio "
-                "loops and thread-local objects do not allow: if it uses such, give "
+                "loops and thread-local objects do not allow: if it uses any of these, pass "
                 "BlackBox(model, caller_thread=True)."
             )
         raise TransientError(
-            f"Your function failed: {name} raised {type(exc).__name__}: {message_of(exc)}. It was given "
-            f"{containers.describe(batch)}, expected to be what it was trained on. Call it yourself on such a batch "
-            f"to see why.{where}"
+            f"Your function failed: {name} raised {type(exc).__name__}: {message_of(exc)}. It received "
+            f"{containers.describe(batch)}; expected the form of data that it was trained on. Call it yourself on such "
+            f"a batch to see why.{where}"
         ) from exc
 
 

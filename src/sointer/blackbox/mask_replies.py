@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sointer.errors import BlackBoxError
 
 Table = npt.NDArray[Any]
-WRONG = "Your function returned the wrong thing: "
+WRONG = "Your function returned an invalid result: "
 Size: TypeAlias = tuple[int, int]
 """Height and width."""
 SLACK = 1e-3

@@ -234,8 +234,8 @@ def refuse_ids(
                     f"with {remedy.format(f'X[{label!r}]')}, and give Parquet instead of CSV."
                 )
         raise InputError(
-            f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id, or free text, and no "
-            f"category, as other rows will bring others. Drop it (command line: --drop {label}); if it is text, pass "
+            f"X has a column {label!r} with {n_levels} different values in {n_rows} rows: an id or free text, not a "
+            f"category. Drop it (command line: --drop {label}); if it is text, pass "
             f"text_columns=[{label!r}] (--text-columns {label}); where the model needs it, give a function that fills "
             "it in and calls the model."
         )

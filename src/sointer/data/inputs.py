@@ -385,7 +385,7 @@ class InputFormat:
             remedy = "Replace them, for example with numpy.nan_to_num(X), or drop those images."
         elif not is_large:
             other = "Give X.toarray() to a model that takes missing values."
-            remedy += f" {other if self.kind == 'csr' else 'NaN is explained in features where fit saw some.'}"
+            remedy += f" {other if self.kind == 'csr' else 'NaN is accepted only in features that had NaN in fit.'}"
         what, expected = "NaN or infinite values", "finite numbers"
         if not np.isnan(numbers).any():
             what, remedy = "infinite values", remedy.replace("Impute them (", "Make them NaN and impute (")

@@ -127,7 +127,7 @@ class Explainer(ReadsModelAndData, ExplainerMixin, Identified):
         InputError
             If X, target, predicted or an option does not fit.
         BlackBoxError
-            If the model fails or returns something wrong.
+            If the model fails or returns an invalid result.
         """
         if self.sequences_ is not None:
             if refine:

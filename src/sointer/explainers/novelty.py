@@ -229,8 +229,8 @@ class FarRows:
         found = f"{self.n_very_far} of {self.n} rows lie very far from the data that the explainer was fitted on"
         if not by_chance:
             found = (
-                f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (of rows like "
-                f"it, at most {FLAGGED:.0%} would)"
+                f"{self.n_far} of {self.n} rows lie far from the data that the explainer was fitted on (at most "
+                f"{FLAGGED:.0%} of rows like these data do)"
             )
         warn_caller(
             f"{found}, so their explanations may be wrong. explainer.distance(X) > 1 tells which; check them with "

@@ -315,7 +315,7 @@ def make_sequence_records(
     """
     made = explanation.provenance
     if made is None:
-        raise InputError("record: this explanation was not made by an explainer, so nobody could make it again.")
+        raise InputError("record: this explanation was not made by an explainer, so it cannot be reproduced.")
     n_verified = 0 if verification is None else len(verification.agreement)
     if n_verified > len(explanation):
         raise InputError(

@@ -144,7 +144,7 @@ class SOInter(ShowsItself, Explainer):
             Data as the model takes them.
         y : ignored
         targets : sequence of int or str, optional
-            Outputs that will be explained; default: all. The others are used for training all the same.
+            Outputs that will be explained; default: all. The others are used for training, too.
         checkpoint : path, optional
             Directory that stores every output of the model and the state of training. If fit is stopped, the same call
             resumes there, repeats no query, and gives the same explainer. See docs/how-to/save-and-resume.md.
@@ -159,7 +159,7 @@ class SOInter(ShowsItself, Explainer):
         InputError
             If X, targets or a setting does not fit.
         BlackBoxError
-            If the model fails or returns something wrong.
+            If the model fails or returns an invalid result.
         """
         # Saved explainers are loaded and used without what trains them.
         from sointer.explainers import fitting
@@ -370,7 +370,7 @@ class SOInter(ShowsItself, Explainer):
 
         **By default the files contain up to 2,000 rows of the training data**, readable only by you (mode 0600). See
         docs/how-to/save-and-resume.md. For sequences, they contain all tokens,
-        in an order from which the sequences can be put together again.
+        in an order from which the sequences can be reconstructed.
 
         Parameters
         ----------

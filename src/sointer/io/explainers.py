@@ -102,7 +102,7 @@ def load(
     splitter : function, optional
         Needed only if texts, or strings of tokens, were split by a function of yours in fit.
     device : str, default "cpu"
-        Where its networks are computed, as in `SOInter`, whatever fit was computed on.
+        Where its networks are computed, as in `SOInter`; fit may have used another device.
 
     Returns
     -------

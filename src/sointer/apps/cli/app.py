@@ -24,7 +24,7 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Why does a loan desk take a second look? Which pixels of a digit light a segment?
+    """Explain two models: why a loan gets a second look, and which pixels light a segment.
 
     Trains two models, explains them, compares the explanations with Shapley values and others, and writes pages to open
     in a browser. Needs no download. The table of the loan desk goes to standard output, progress to standard error.
@@ -46,7 +46,7 @@ def demo(
 
 HELP = """Explain one output of a model that predicts many: which few features decided it?
 
-First fit, once, on data and the model; then explain as many rows as you like without querying the model again.
+Fit once, on data and the model; then explain as many rows as you like, with one query of the model per row.
 
 \b
 Examples:
@@ -54,12 +54,12 @@ Examples:
   sointer fit --model model:predict --data X.csv --out why/       learn to explain predict() in model.py
   sointer info why/                                               what it explains, and how well
   sointer explain why/ --data new.csv --target games --out -      the features that decided "games"
-  sointer evaluate why/ --model model:predict --data X.csv        can it be trusted?
+  sointer evaluate why/ --model model:predict --data X.csv        how faithful it is
   sointer report why/ --data X.csv --out why.html                 a page for a colleague
 
 \b
-Exit codes: 0 done; 1 failed, the last line says why; 2 wrong usage; 3 fidelity below --at-least;
-130 stopped by Ctrl-C; 141 the reader of the output closed it.
+Exit codes: 0 done; 1 failed (the last line says why); 2 wrong usage; 3 fidelity below --at-least;
+130 stopped by Ctrl-C; 141 output closed by its reader.
 """
 
 

@@ -152,8 +152,8 @@ DataPath = Annotated[
         "--data",
         "-d",
         metavar="FILE",
-        help="Rows: CSV with a header, Parquet, .npy, or .npz (sparse rows too); of sequences .jsonl, with tokens or "
-        "a text on each line.",
+        help="Rows: CSV with a header, Parquet, .npy, or .npz (also sparse); for sequences .jsonl, with tokens or a "
+        "text on each line.",
         show_default=False,
     ),
 ]
@@ -164,14 +164,14 @@ MODEL_HELP = (
 ModelSpec = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP, show_default=False)]
 OptionalModelSpec = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="The model that was explained, as for fit, to query it again."),
+    typer.Option("--model", "-m", metavar="MODEL", help="The model, as for fit, to query it again."),
 ]
 Method = Annotated[
     str | None,
     typer.Option(
         "--method",
         metavar="METHOD",
-        help="Of an estimator: predict or predict_proba. Default: probabilities where they agree with predict.",
+        help="For an estimator: predict or predict_proba. Default: predict_proba if it agrees with predict.",
     ),
 ]
 Headers = Annotated[
@@ -180,7 +180,7 @@ Headers = Annotated[
         "--header",
         metavar="HEADER",
         help="For model servers, 'Name: value', repeatable. Keep secrets off the command line: ${VARIABLE} in single "
-        "quotes is read from the environment, @FILE as the value from a file. Values are never shown.",
+        "quotes is read from the environment, @FILE from a file. Values are never shown.",
     ),
 ]
 Targets = Annotated[
@@ -189,21 +189,21 @@ Targets = Annotated[
 ]
 K = Annotated[
     str | None,
-    typer.Option("--k", "-k", metavar="K", help="How many features to select, or auto: those that matter."),
+    typer.Option("--k", "-k", metavar="K", help="Number of features to select, or auto: those that matter."),
 ]
 Device = Annotated[
     str,
     typer.Option(
-        "--device", metavar="DEVICE", help="Where networks are computed: cpu, cuda, cuda:1, mps, or auto for the best."
+        "--device", metavar="DEVICE", help="Device for networks: cpu, cuda, cuda:1, mps, or auto for the best."
     ),
 ]
 TextColumn = Annotated[
     str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for explainers of texts.")
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing files.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result and errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more; for errors, where they happened.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more, including where errors happened.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
 
 
@@ -219,9 +219,7 @@ def as_k(text: str | None) -> int | Literal["auto"] | None:
         raise InputError(f"--k must be a whole number or auto, got {text!r}.") from None
 
 
-IdColumn = Annotated[
-    str | None, typer.Option("--id", metavar="COLUMN", help="A column that names the rows, to find them again.")
-]
+IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="A column that identifies the rows.")]
 
 
 def nouns(explainer: Any) -> tuple[str, str]:

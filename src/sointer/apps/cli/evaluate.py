@@ -36,7 +36,7 @@ def evaluate(
     model: ModelSpec,
     data: DataPath,
     target: Targets = None,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows, drawn at random.")] = 50,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows, drawn at random.")] = 50,
     k: K = None,
     ks: Annotated[
         str | None,
@@ -52,7 +52,7 @@ def evaluate(
             "--against",
             metavar="METHODS",
             help="Random, GlobalList, NearestPixels, Rise, Occlusion, Lime, KernelShap, ShapleySampling, TreeShap, "
-            "HideAndSeek, Invase, between commas; all, or none. By default all that can be used here and take seconds.",
+            "HideAndSeek, Invase, separated by commas; all, or none. Default: all that apply and take seconds.",
         ),
     ] = None,
     samples: Annotated[
@@ -60,7 +60,7 @@ def evaluate(
         typer.Option(
             "--samples",
             min=10,
-            help="Rows that Lime, KernelShap, Rise and Occlusion may query the model with, for each row.",
+            help="Queries per row that Lime, KernelShap, Rise and Occlusion may send.",
         ),
     ] = 1000,
     at_least: Annotated[
@@ -76,14 +76,13 @@ def evaluate(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Are the explanations faithful? The model is the judge.
+    """Measure how faithful the explanations are, by querying the model.
 
-    Of a random subset of rows, the features that each method selects are kept and the others removed; the prediction
-    should stay (keep). Then the selected ones are removed; it should change (delete). Of images, the selected
-    pixels are put into images of another label (insert), or those of such an image in their place (delete); J is how
-    much their contents count. Lime and KernelShap query the model about 1,000 times for every row, HideAndSeek and
-    Invase train networks; --against Random, or none, is fast. Of sequences, selected tokens are kept or replaced,
-    beside as many nearest and random ones.
+    For random rows, the features that each method selects are kept and the others removed: the prediction should stay
+    (keep). Then the selected ones are removed: it should change (delete). For images, the selected pixels are put into
+    images of another label (insert) or replaced by theirs (delete); J measures how much their contents count. For
+    sequences, selected tokens are compared with the nearest and with random ones. Lime and KernelShap query the model
+    about 1,000 times per row, and HideAndSeek and Invase train networks; --against Random, or none, is fast.
 
     \b
     Examples:

@@ -51,8 +51,8 @@ def explain(
             "--target",
             "-t",
             metavar="OUTPUT",
-            help="An output by name or number, of masks a pixel such as 12,20, of sequences a token such as 3; "
-            "repeatable; or all.",
+            help="An output by name or number (masks: a pixel such as 12,20; sequences: a token such as 3), or all; "
+            "repeatable.",
         ),
     ] = None,
     k: K = None,
@@ -65,7 +65,7 @@ def explain(
     ] = True,
     refine: Annotated[
         int,
-        typer.Option("--refine", min=0, metavar="N", help="Up to N more queries a row, for what the model confirms."),
+        typer.Option("--refine", min=0, metavar="N", help="Up to N extra queries per row, to confirm selections."),
     ] = 0,
     verify: Annotated[
         int, typer.Option("--verify", min=0, metavar="N", help="Query the model to confirm the first N rows.")
@@ -75,7 +75,7 @@ def explain(
         typer.Option(
             "--records",
             metavar="FILE.jsonl",
-            help="Also write a record of each explanation, to check it later: hashes, seed, settings, verdict.",
+            help="Also write records, with which explanations can be checked later.",
         ),
     ] = None,
     method: Method = None,
@@ -87,16 +87,16 @@ def explain(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Which features decided an output, row by row?
+    """List the features that decided an output, for every row.
 
-    The file may be of any size. Writes one record for each row and selected feature: sample, target, value,
-    value_source, rank, feature, feature_value, score. A row in which no feature is needed has no record; --records has
-    one for every row. With --model the value is what the model predicts, and each row is sent to it once; without, it
-    is what the explainer expects. --refine and --verify need the model.
+    The file may be of any size. Writes one line for each row and selected feature: sample, target, value,
+    value_source, rank, feature, feature_value, score (relevance, without a sign). Rows that need no feature have no
+    line. With --model, each row is sent to the model once and the value is its prediction; without, the value is what
+    the explainer expects. --refine and --verify need the model.
 
-    Where they are known, records also have: needed (false for a feature that is selected only because of a large --k),
-    effect (which way it pushes the output, and how far, in its unit; of a label, the probability of this label) and
-    locality (see sointer info). The score is relevance, without a sign.
+    Where available, lines also have: needed (false for a feature that is selected only because of a large --k), effect
+    (which way it pushes the output, and how far, in the output's unit or the probability of the label) and locality
+    (see sointer info).
 
     \b
     Examples:
@@ -240,7 +240,7 @@ def report(
     data: DataPath,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", show_default=False)],
     target: Targets = None,
-    rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Most rows that are shown.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", "-n", min=1, help="Maximum number of rows shown.")] = None,
     k: K = None,
     title: Annotated[str | None, typer.Option("--title", help="The title of the page.")] = None,
     text: TextColumn = None,
@@ -254,10 +254,10 @@ def report(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a page for a colleague: one HTML file that works offline.
+    """Write a report: one HTML file that works offline.
 
-    With --model it explains what the model predicts, and says how often the model confirms what was selected;
-    without, it explains what is expected of the model. Masks of images need the model.
+    With --model, it explains the model's predictions and says how often the model confirms the explanations; without,
+    it explains expected values. Masks of images need the model.
 
     \b
     Examples:

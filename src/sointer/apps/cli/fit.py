@@ -41,7 +41,7 @@ def fit(
     k: K = None,
     target: Targets = None,
     query_budget: Annotated[
-        int | None, typer.Option("--query-budget", min=1, help="Most rows that the model may be queried with.")
+        int | None, typer.Option("--query-budget", min=1, help="Maximum number of rows sent to the model.")
     ] = None,
     seed: Seed = 0,
     removal: Annotated[
@@ -60,7 +60,7 @@ def fit(
         Path | None,
         typer.Option(
             "--checkpoint",
-            help="Folder that keeps every output of the model; the same command then resumes from there.",
+            help="Folder that stores every output of the model, so that the same command can resume.",
         ),
     ] = None,
     rows: Annotated[
@@ -68,12 +68,12 @@ def fit(
         typer.Option(
             "--rows",
             metavar="NAME",
-            help="What the files hold of the training data: keep (up to 2,000 rows, as they are), synthetic, none.",
+            help="Training rows in the files: keep (up to 2,000), synthetic, or none.",
         ),
     ] = "keep",
     drop: Annotated[
         list[str] | None,
-        typer.Option("--drop", metavar="COLUMN", help="A column that the model does not get, such as an id."),
+        typer.Option("--drop", metavar="COLUMN", help="A column not passed to the model, such as an id; repeatable."),
     ] = None,
     text: Annotated[
         str | None, typer.Option("--text", metavar="COLUMN", help="The column of texts, for models of texts.")
@@ -83,38 +83,40 @@ def fit(
         typer.Option(
             "--text-columns",
             metavar="NAMES",
-            help="a,b: columns of free text beside others, for models of the whole table. Found by default.",
+            help="a,b: columns of free text, for models of the whole table. Default: detected.",
         ),
     ] = None,
     feature_names: Annotated[
-        str | None, typer.Option("--feature-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+        str | None, typer.Option("--feature-names", metavar="NAMES", help="a,b,c or @FILE with one name per line.")
     ] = None,
     output_names: Annotated[
-        str | None, typer.Option("--output-names", metavar="NAMES", help="a,b,c or @FILE with one name a line.")
+        str | None, typer.Option("--output-names", metavar="NAMES", help="a,b,c or @FILE with one name per line.")
     ] = None,
     output_kind: Annotated[
         str | None,
         typer.Option(
             "--output-kind",
             metavar="KIND",
-            help="binary, categorical, probability or continuous; for single outputs a=probability,b=continuous.",
+            help="binary, categorical, probability or continuous; by output: a=probability,b=continuous.",
         ),
     ] = None,
     method: Method = None,
     device: Device = "cpu",
     header: Headers = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Most rows in one call.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Maximum number of rows per call.")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Learn to explain a model, from the outside.
+    """Learn to explain a black-box model.
 
     The model is queried with your rows, unmasked and with features removed. It is not stored in the explainer.
 
-    Columns are chosen by name if the model knows names (a scikit-learn model fitted on a DataFrame does); else all are
-    used but those you drop. By default, those features are selected that matter for each row.
+    If the model knows the names of its columns (as a scikit-learn model fitted on a DataFrame), these are used;
+    otherwise all that you do not drop.
 
     \b
     Examples:
@@ -228,7 +230,7 @@ def _agreement(explainer: Any) -> str:
         return f"{agreement:.1%} of held-out outputs are predicted correctly"
     return (
         f"{agreement:.1%} of held-out mixtures of two images are predicted to follow the right one ({by_rules:.1%} by "
-        "which has more pixels, in all or around the target)"
+        "a rule that only counts pixels, in all or around the target)"
     )
 
 

@@ -11,7 +11,7 @@ MAX_NAMES, MAX_LOCALITIES = 8, 4
 
 
 def info(explainer: ExplainerPath, as_json: Json = False, verbose: Verbose = False) -> None:
-    """What an explainer explains, and how well it learned.
+    """Describe an explainer, and how well it learned.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def quality_line(metadata: dict[str, Any], noun: str) -> str:
     if by_rules is not None:
         return (
             f"{agreement:.1%} of held-out mixtures of two images predicted to follow the right one, {by_rules:.1%} by "
-            f"which has more pixels, in all or around the target; {skill:.0%} of the errors of this rule are avoided"
+            f"a rule that only counts pixels, in all or around the target; {skill:.0%} of its errors are avoided"
         )
     return (
         f"{agreement:.1%} of held-out {noun} predicted correctly; "

@@ -29,43 +29,42 @@ N_ROWS_SHOWN = 200
 
 def serve(
     explainer: ExplainerPath,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 is everywhere.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 picks a free port.")] = 8000,
     data: Annotated[
         Path | None,
-        typer.Option("--data", "-d", metavar="FILE", help="Rows to pick on the page; all who see it see them."),
+        typer.Option("--data", "-d", metavar="FILE", help="Rows to pick from on the page, visible to all its users."),
     ] = None,
     text: TextColumn = None,
     model: OptionalModelSpec = None,
     method: Method = None,
     device: Device = "cpu",
     header: Headers = None,
-    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Most rows in a request.")] = 1000,
-    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Largest request.")] = 2**22,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Maximum number of rows per request.")] = 1000,
+    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Maximum size of a request.")] = 2**22,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Threads that explain.", show_default="processors, to 4")
+        int | None,
+        typer.Option("--concurrency", min=1, help="Threads that explain.", show_default="processors, at most 4"),
     ] = None,
     queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more get 429.")] = 64,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, help="Seconds a request may take to arrive, and to be answered.")
+        float, typer.Option("--timeout", min=0.001, help="Seconds for a request to arrive, and to be answered.")
     ] = 30.0,
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="A file with a secret that every request must bring, as 'Authorization: Bearer ...'.",
+            help="A file with a secret that every request must carry, as 'Authorization: Bearer ...'.",
             show_default="the variable SOINTER_TOKEN, if it is set",
         ),
     ] = None,
     query_budget: Annotated[
-        int | None, typer.Option("--query-budget", min=0, help="Samples that the model may be sent in all.")
+        int | None, typer.Option("--query-budget", min=0, help="Maximum number of samples sent to the model.")
     ] = None,
     records: Annotated[
         Path | None,
-        typer.Option(
-            "--records", metavar="FILE.jsonl", help="Add a record of every explanation to this file, to check it later."
-        ),
+        typer.Option("--records", metavar="FILE.jsonl", help="Append a record of every explanation to this file."),
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,

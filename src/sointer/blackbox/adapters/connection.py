@@ -191,7 +191,7 @@ class Connection:
             problem = f"it cannot be reached ({hide(str(exc), self._secrets())})"
             is_transient = "CERTIFICATE" not in str(exc).upper()
             problem += (
-                ". Look whether the address is right and the server is running"
+                ". Check the address, and that the server is running"
                 if is_transient
                 else ". If the server has a certificate of your own authority, give verify='path/to/ca.pem'"
             )
@@ -215,25 +215,25 @@ class Connection:
         except TooManyParts as error:
             raise BlackBoxError(
                 f"The server {self.root} replied with {len(response.body):,} bytes of {error.what}; expected a row of "
-                f"outputs for each of {n_rows:,} rows. Look whether the address is right and what the model returns."
+                f"outputs for each of {n_rows:,} rows. Check the address, and what the model returns."
             ) from None
         except (ValueError, RecursionError):
             reply = None
         if not anything and not isinstance(reply, dict):
             raise TransientError(
-                f"The server {self.root} replied with something else than a JSON object: {self._quote(response.body)}."
+                f"The server {self.root} did not reply with a JSON object: {self._quote(response.body)}."
             )
         return reply
 
     def refusal(self, response: Response, path: str) -> BlackBoxError:
-        """The error for a reply that is none."""
+        """The error for a refused request."""
         message = f"The server {self.root} refused {path} with status {response.status}: {self._quote(response.body)}."
         if response.status in TRANSIENT or response.status >= 500:
             return TransientError(message, wait=response.wait)
         if 300 <= response.status < 400:
-            message += " It sends callers elsewhere, where headers are not sent on to: give the final address."
+            message += " It redirects, and headers are not sent on: pass the final address."
         if response.status in (401, 403):
-            message += " Look at the token in headers=."
+            message += " Check the token in headers=."
         return BlackBoxError(message)
 
     def forget(self) -> None:
@@ -294,7 +294,7 @@ class Connection:
 
     def _quote(self, body: bytes) -> str:
         text = printable(hide(body.decode("utf-8", "replace"), self._secrets())[: MAX_QUOTE**2])
-        return "nothing" if not text else text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + " ..."
+        return "(an empty reply)" if not text else text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + " ..."
 
     def __repr__(self) -> str:
         return f"Connection({self.shown})"
@@ -346,7 +346,7 @@ def _checked_verify(verify: object) -> str | None:
         return str(verify)
     raise InputError(
         f"verify must be True or the path of an existing file or folder with certificates of authorities, got "
-        f"{verify!r}. Tokens are not sent to servers that nobody vouches for."
+        f"{verify!r}. Tokens are sent only to servers with a verified certificate."
     )
 
 

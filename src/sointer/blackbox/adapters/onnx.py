@@ -35,8 +35,8 @@ class ONNXBlackBox(BlackBox):
     input_name : str or None, default None
         Which input to fill, if there are several; a DataFrame may have one column for each instead.
     output_name : str or None, default None
-        Which output to explain; for exported classifiers, by default the label. For probabilities, that of the positive
-        class is explained.
+        Which output to explain; for exported classifiers, by default the label. With probabilities, that of the
+        positive class is explained.
     providers : sequence of str or None, default None
         ONNX Runtime's execution providers; None for all that it has.
     **options

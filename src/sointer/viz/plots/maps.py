@@ -225,6 +225,6 @@ def localities(found: Localities, *, n: int = 12, ax: Any = None) -> Any:
         colour = "white" if relevance > DARK * strongest else "black"
         ax.text(column, row, f"{relevance:.2g}", ha="center", va="center", fontsize=7, color=colour)
     ax.figure.colorbar(shown, ax=ax, label="relevance")
-    what = "where which features decide" if found.decided else "the strongest of many features for"
-    title(ax, f"{what} {shorten(found.target)}")
+    name = shorten(found.target)
+    title(ax, f"what decides {name}, by region" if found.decided else f"the strongest of many features for {name}")
     return ax

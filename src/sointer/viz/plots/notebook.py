@@ -103,7 +103,7 @@ def html_localities(found: Localities) -> str:
         for percent, leaf in list(zip(found.percents, found, strict=True))[:MAX_ROWS]
     ]
     name = html.escape(shorten(found.target))
-    title = f"Where which features decide {name}" if found.decided else f"Many features contribute to {name}"
+    title = f"What decides {name}, by region" if found.decided else f"Many features contribute to {name}"
     return f'<div style="{_CARD}"><b>{title}</b>{_table(rows, "where", "samples", "what matters there")}</div>'
 
 

@@ -249,7 +249,9 @@ def _quality(explainer: Explainer) -> str:
     if share is None or not hasattr(getattr(explainer, "interpreter_", None), "evidence_share"):
         return ""
     if not np.isfinite(share):
-        return "No mixtures of two images were held out, so how much was learned is not known."
+        return "No mixtures of two images were held out, so the quality of the fit is unknown."
     by_rules = last_value(getattr(explainer, "history_", []), "held_out_by_rules")
-    beside = "" if by_rules is None else f" (by which has more pixels, in all or around the target: {by_rules:.0%})"
-    return f"For {share:.0%} of held-out mixtures of two images it was predicted which of the two they follow{beside}."
+    beside = (
+        "" if by_rules is None else f" (a rule that only counts pixels, in all or around the target: {by_rules:.0%})"
+    )
+    return f"For {share:.0%} of held-out mixtures of two images, the explainer predicts which one they follow{beside}."

@@ -164,7 +164,7 @@
     if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length === 10 ? "at least " : ""}${summary.features.length - PER_CARD} more` }));
     if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label: choose a ${data.unitNoun}.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
-    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Where which ${data.unitNoun}s matter` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
+    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Which ${data.unitNoun}s matter where` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
     const trust = [confirmed ? (data.kinds[target] === "continuous" ? `from these alone, off by ${sd(summary.error)}` : `${percent(confirmed[0])} confirmed`) : "not checked"];
     if (data.quality && data.quality[target][1] !== null) trust.push(`skill ${percent(Math.max(0, data.quality[target][1]))}`);
     card.append(make("p", { kind: "soft trust-line", text: trust.join(" · ") }));
