@@ -379,6 +379,9 @@ class SequenceExplainer(SequenceFrame):
                     others.add([sequences[i] for i in chunk], [labels[i] for i in chunk], given, codes, wanted)
                     codes = np.where(given >= 0, given, codes)
                     found = reader.select(ids, codes, SelectionSize(self.level, None if size == "auto" else size))
+                    keeps = found.probability
+                    if self.outputs_.kind == "probability":  # of a class that is never certain, what of that stays
+                        keeps = keeps / keeps.max(axis=1, keepdims=True)
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         yield (
@@ -387,7 +390,7 @@ class SequenceExplainer(SequenceFrame):
                             int(codes[row, position]),
                             found.ranking[flat],
                             int(found.sizes[flat]),
-                            float(found.probability[flat, found.sizes[flat]]),
+                            float(keeps[flat, found.sizes[flat]]),
                             found.scores[flat],
                         )
         others.warn()
