@@ -78,8 +78,8 @@ class Explanation:
     locality: NDArray[np.int64] | None = field(default=None, repr=False)
     """(rows,) the number of each row's locality, as in `explainer.localities(target)`."""
     n_opposite: NDArray[np.int64] | None = field(default=None, repr=False)
-    """(rows,) images only: how many training images have another label at the target. If there are none, nothing could
-    be learned about the target, and its explanation is extrapolated from other targets."""
+    """(rows,) images only: how many training images, and mirror images that fit adds, have another label at the target.
+    If there are none, nothing could be learned about it, and its explanation is extrapolated from other targets."""
     provenance: Any = field(default=None, repr=False)
     """The explainer and its settings; makes records."""
 

@@ -129,6 +129,15 @@ def test_rows_like_the_training_data_are_seldom_far(name):
     assert np.mean(far) <= 0.01
 
 
+def test_rows_on_a_limit_are_not_far():
+    """Single precision may put ratings of 5, or all values of a column that is capped, just beyond it."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        codes = rng.choice(np.sort(rng.choice(400, 6, replace=False)), 600)
+        X = np.column_stack([codes, np.minimum(rng.exponential(3000, 600), 9999.99), rng.integers(1, 6, 600)])
+        assert (known(X)(X) > 1).mean() <= 0.02
+
+
 @pytest.mark.parametrize("n", [2, 20, 200])
 def test_few_training_rows_give_wide_limits(n):
     far = [(known(RNG.normal(size=(n, 5)))(RNG.normal(size=(500, 5))) > 1).mean() for _ in range(20)]

@@ -29,6 +29,7 @@ MAX_NEIGHBOURS, MAX_NUMBERS = 256, 2**16
 """Of all neighbours together: with many columns fewer neighbours do, for they are all about as far."""
 MIN_NEIGHBOURS = 64
 CHUNK_ROWS = 256
+ROUNDING = 1e-5  # by how much single precision may exceed a limit; many rows may lie on it, as with ratings of 1 to 5
 SLACK = 1.5  # for the limits of samples too small to tell what one row in a hundred does
 CLOSE = 0.05  # deviations; nearer than this is near enough, also where the training rows are all alike
 HUGE = 1e15
@@ -103,7 +104,8 @@ class Distance:
         squares = made._squares(_scaled(alone - center, weight))
         squares[neighbours, np.arange(len(neighbours))] = np.inf  # a row is no neighbour of its own
         oddest = _ratio(np.abs(alone - center), np.where(away >= first, second, first)).max(axis=1)
-        limits = max(_limit(made._nearest(squares)), CLOSE), max(_limit(oddest), 1.0)
+        nearest, furthest = max(_limit(made._nearest(squares)), CLOSE), max(_limit(oddest), 1.0)
+        limits = nearest * (1 + ROUNDING), furthest * (1 + ROUNDING)
         return cls(view, center, weight, first, made.neighbours, limits)
 
     def __call__(self, data: Any) -> FloatArray:

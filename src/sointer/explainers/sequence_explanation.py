@@ -56,7 +56,7 @@ class SequenceExplanation:
     value
         (targets,) the value explained: a label, a number, or the most probable class.
     keeps
-        (targets,) expected share of replacements of all other tokens in which the value stays.
+        (targets,) how often the value is expected to stay if all others are replaced; of a probability, how much of it.
     labels
         The values of all tokens of every sequence, as predicted, given or expected.
     value_source

@@ -388,10 +388,13 @@ class SequenceExplainer(SequenceFrame):
                     others.add([sequences[i] for i in chunk], [labels[i] for i in chunk], given, codes, wanted)
                     codes = np.where(given >= 0, given, codes)
                     found = reader.select(ids, codes, SelectionSize(self.level, None if size == "auto" else size))
+                    keeps = found.probability
+                    if self.outputs_.kind == "probability":  # of a class that is never certain, what of that stays
+                        keeps = keeps / keeps.max(axis=1, keepdims=True)
                     for flat in np.flatnonzero(wanted.ravel()).tolist():
                         row, position = divmod(flat, n)
                         ranking, n_selected, scores = found.ranking[flat], int(found.sizes[flat]), found.scores[flat]
-                        keeps = float(found.probability[flat, n_selected])
+                        kept = float(keeps[flat, n_selected])
                         code = int(codes[row, position])
-                        yield Found(chunk[row], position, code, ranking, n_selected, keeps, scores)
+                        yield Found(chunk[row], position, code, ranking, n_selected, kept, scores)
         others.warn()

@@ -151,8 +151,9 @@
       found ? sointerCharts.partial(found, largestEffect(target), { name: data.features[feature], on: onOutput(target) }) : make("span"),
       make("span", { kind: "trend", text: !found || found.categories.length ? "" : { 1: "↗", "-1": "↘", 0: "" }[found.direction] }), make("span", { kind: "unseen", text: words }));
   };
+  const andMore = (n, shown) => n > shown ? ` and ${n - shown} more` : "";
   const regionLine = (region) => make("li", {}, shareBar(region.share), make("span", { kind: "region", text: region.where }),
-    make("span", { kind: "soft", text: region.features.length ? region.features.slice(0, PER_CARD).map(([feature]) => data.features[feature]).join(", ") : "nothing" }));
+    make("span", { kind: "soft", text: region.features.length ? region.features.slice(0, PER_CARD).map(([feature]) => data.features[feature]).join(", ") + andMore(region.features.length, PER_CARD) : "nothing" }));
   const outputCard = (target) => {
     const summary = data.summaries[target], regions = data.localities ? data.localities[target] : null, confirmed = summary.confirmed;
     const card = make("section", { kind: "card output" }, make("h4", {}, make("a", { href: targetLink(target), text: data.targets[target] })), make("p", { kind: "soft", text: rateWords(target) }));
@@ -164,7 +165,7 @@
     if (summary.features.length > PER_CARD) card.append(make("p", { kind: "soft", text: `and ${summary.features.length === 10 ? "at least " : ""}${summary.features.length - PER_CARD} more` }));
     if (data.start && summary.features.length && !Object.keys(data.partial[target] ?? {}).length) card.append(make("p", { kind: "soft", text: `In percent: samples that need the ${data.unitNoun}. Which way it pushes differs from label to label: choose a ${data.unitNoun}.` }));
     if (regions && !regions.decided) card.append(make("p", { kind: "soft", text: `Many ${data.unitNoun}s contribute a little; these are the strongest.` }));
-    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Which ${data.unitNoun}s matter where` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine)));
+    else if (regions && regions.localities.length > 1) card.append(make("ul", { kind: "regions", "aria-label": `Which ${data.unitNoun}s matter where` }, make("li", { kind: "head" }, ...["samples", "where", "decided by"].map((text) => make("span", { text }))), ...regions.localities.slice(0, REGIONS).map(regionLine), ...(regions.localities.length > REGIONS ? [make("li", {}, make("span"), make("span", { kind: "soft", text: andMore(regions.localities.length, REGIONS).trim() }))] : [])));
     const trust = [confirmed ? (data.kinds[target] === "continuous" ? `from these alone, off by ${sd(summary.error)}` : `${percent(confirmed[0])} confirmed`) : "not checked"];
     if (data.quality && data.quality[target][1] !== null) trust.push(`skill ${percent(Math.max(0, data.quality[target][1]))}`);
     card.append(make("p", { kind: "soft trust-line", text: trust.join(" · ") }));
