@@ -282,10 +282,10 @@ def test_a_locality_has_one_share_on_all_of_the_page(driver: Any, tmp_path: Path
 
 
 def test_cards_say_how_much_of_the_localities_they_leave_out(driver: Any, tmp_path: Path) -> None:
-    six = [(unit, 0.5) for unit in range(6)]
-    places = [LocalitySummary(f"word2 = {i}", 0.2, six) for i in range(5)]
+    six = tuple(f"word{unit}" for unit in range(6))
+    places = tuple(Locality(i, (f"word2 = {i}",), 0.2, six, (0.5,) * 6) for i in range(5))
     for n, left_out in ((4, 0), (5, 1)):
-        some = content(**known() | {"localities": [TargetLocalities(True, places[:n])] * N_TARGETS})
+        some = content(**known() | {"localities": [localities(places[:n])] * N_TARGETS})
         lines = Page(driver, some, tmp_path / f"{n}.html").all("#deciding > section")[0].text.split("\n")
         assert sum(line.endswith("and 1 more") for line in lines) == 4 + left_out, "features, then localities"
         assert ("and 1 more" in lines) == bool(left_out)
