@@ -282,7 +282,7 @@ def test_a_locality_has_one_share_on_all_of_the_page(driver: Any, tmp_path: Path
 
 
 def test_cards_say_how_much_of_the_localities_they_leave_out(driver: Any, tmp_path: Path) -> None:
-    six = tuple(f"word{unit}" for unit in range(6))
+    six = tuple(f"word{unit}" for unit in range(3, 9))
     places = tuple(Locality(i, (f"word2 = {i}",), 0.2, six, (0.5,) * 6) for i in range(5))
     for n, left_out in ((4, 0), (5, 1)):
         some = content(**known() | {"localities": [localities(places[:n])] * N_TARGETS})
