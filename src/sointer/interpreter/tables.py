@@ -26,6 +26,10 @@ OPEN = 0.249
 """How far the evidence of a sample can move the key of a unit: not beyond its level."""
 
 
+ALL_ACTIVE = 2.0
+"""In place of a share of the evidence: all units that matter anywhere, whether they speak for the value or not."""
+
+
 class LocalityTable(nn.Module):
     """The trees of all targets as arrays: one row per node."""
 
@@ -57,7 +61,8 @@ class LocalityTable(nn.Module):
     is_sparse: Tensor
     """(outputs,) targets that few units decide, which the black box has confirmed."""
     evidence_share: Tensor
-    """(outputs,) of the other targets: the share of the evidence for a value that units kept must hold to suffice."""
+    """(outputs,) of the other targets: the share of the evidence for a value that units kept must hold to suffice, or
+    ALL_ACTIVE."""
 
     def __init__(self, n_outputs: int, n_units: int, n_nodes: int, n_sums: int = 0) -> None:
         super().__init__()
@@ -227,8 +232,12 @@ class TableInterpreter(nn.Module):
         looked_up = Scores(key, score, effects, self.localities.needed.index_select(0, nodes))
         if bool(by_locality.all()):  # then nothing has to be sorted
             return looked_up
-        enough = suffices(evidence, self.localities.evidence_share[targets].unsqueeze(1))
-        by_evidence = Scores(evidence, evidence.clamp_min(0.0), effects, enough)
+        share = self.localities.evidence_share[targets].unsqueeze(1)
+        active = self.localities.needed[self.localities.root[targets]] & (share == ALL_ACTIVE)
+        enough = torch.where(share == ALL_ACTIVE, active, suffices(evidence, share))
+        ranked = torch.where(active, evidence + 2 * evidence.abs().amax(1, keepdim=True), evidence)
+        relevance = torch.where(enough | (share != ALL_ACTIVE), evidence.clamp_min(0.0), 0.0)
+        by_evidence = Scores(ranked, relevance, effects, enough)
         chosen = by_locality.unsqueeze(1)
         return Scores(*(torch.where(chosen, a, b) for a, b in zip(looked_up, by_evidence, strict=True)))
 

@@ -17,7 +17,7 @@ from sointer.energy.networks import TrainableEnergy
 from sointer.interpreter.effects import redraw_effects
 from sointer.interpreter.localities import TargetData
 from sointer.interpreter.splits import MIN_BOTH_OFF, MIN_SWITCHED_OFF, Mixtures, Redraws, WeightedSum, noise_floor
-from sointer.interpreter.tables import LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
+from sointer.interpreter.tables import ALL_ACTIVE, LocalityTable, TableInterpreter, conditions_of, own_columns, suffices
 from sointer.interpreter.trees import Node, complete_node, leakiness, leaves, mean_active, prune_unconfirmed
 from sointer.training.context import FitContext, as_codes
 from sointer.training.gradient_network import make_effects, references, teach_gradients, unit_of_column
@@ -29,15 +29,15 @@ N_CHECKED = 40
 MAX_ACTIVE, MAX_ACTIVE_SHARE, MAX_ACTIVE_OF_MANY, MAX_ACTIVE_OF_FEW = 8, 0.1, 16, 4
 MAX_SHARE = 0.65
 """Few units decide if on average at most the first number of them is active (with many units in all, up to the third),
-and no larger share of all; where there are few in all, the last number may be active, but not all."""
+and no larger share of all; where there are few in all, the last number may be active."""
 MIN_RELATIVE, STANDS_OUT = 0.03, 0.25
 """Graded outputs change a little by nearly everything: a unit counts if its effect is this share of the largest; the
 second where that leaves too many, as in forests, whose every feature matters a little everywhere."""
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
-"""The same where a few units stand out everywhere, and all others together change the target little; the second for
-numbers, and where other units stand out in other localities."""
+"""The same where a few units stand out everywhere, and all others together change the target little; the second where
+other units stand out in other localities."""
 LEAKY = 0.8
 """Share of all units that must change the target in a locality at all, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -92,11 +92,11 @@ class Interpretation:
             # Where nearly every unit matters a little, those that stand out may do as well.
             if sparse[target] and not (self.outputs.graded[target] and leakiness(trees[target]) >= LEAKY):
                 continue
-            mostly = (SUFFICES_LEAKY, MOSTLY_SUFFICES)[self.outputs.kinds[target] != "continuous" :]
+            is_label = self.outputs.kinds[target] != "continuous"  # what explains most of a number does not keep it
             local = self._of_those_that_stand_out(target)
             if local is not None:
                 trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
-            elif not sparse[target] and any(self._mostly_decided(target, trees[target], share) for share in mostly):
+            elif not sparse[target] and is_label and self._mostly_decided(target, trees[target], MOSTLY_SUFFICES):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         n_conditions = self._conditions.shape[1]
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse, self._sums, n_conditions)
@@ -106,7 +106,8 @@ class Interpretation:
         interpreter = TableInterpreter(self.energy, self.likelihood, effects, table)
         diffuse = [target for target in self.targets if not sparse[target]]
         for n_left, target in zip(range(len(diffuse), 0, -1), diffuse, strict=True):
-            table.evidence_share[target] = self._share_that_suffices(interpreter, target, self.n_checks // n_left)
+            active, n_queries = trees[target].active, self.n_checks // n_left
+            table.evidence_share[target] = self._share_that_suffices(interpreter, target, active, n_queries)
         return interpreter
 
     # --- localities ----------------------------------------------------------------------------------------
@@ -300,22 +301,28 @@ class Interpretation:
 
     # --- sizes where many units decide ---------------------------------------------------------------------
 
-    def _share_that_suffices(self, interpreter: TableInterpreter, target: int, n_queries: int) -> float:
-        """The least share of the evidence for a value that keeps it, by the energy and then by the black box."""
+    def _share_that_suffices(
+        self, interpreter: TableInterpreter, target: int, active: NDArray[np.bool_], n_queries: int
+    ) -> float:
+        """The least share of the evidence for a value that keeps it, by the energy and then by the black box.
+
+        What speaks for a value may not be enough, as where features are counted: then it is all active units.
+        """
         rows = self.context.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
         x, codes = self.context.as_tensor(self._rows[rows]), self.queried.codes[rows]
         evidence = interpreter.evidence(x, target, codes[:, target], self.outputs)
-        place = 0
-        while place < len(SHARES) - 1:
-            keep = suffices(evidence, SHARES[place]).numpy()
+        tried = [(share, suffices(evidence, share).numpy()) for share in SHARES]
+        if active.any():
+            tried.append((ALL_ACTIVE, np.repeat(active[None], len(rows), axis=0)))
+            tried[-2:] = sorted(tried[-2:], key=lambda each: int(each[1].sum()))
+        for share, keep in tried:
             if self._fidelity_of_energy(x, keep, target) >= MIN_FIDELITY:
                 n = min(N_CHECKED, n_queries)
-                added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
+                added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED and not keep.all() else 0
                 n_queries -= added
                 if not added or self._fidelity(target, added) >= MIN_FIDELITY:
-                    break
-            place += 1
-        return SHARES[place]
+                    return share
+        return 1.0
 
     def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
         """How much of what the energy expects stays while these units are kept."""
@@ -336,10 +343,11 @@ class Interpretation:
         return self._stays(target, queried.mixture_codes[-n_last:], queried.codes[queried.mixed[-n_last:]])
 
     def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> float:
-        a, b = after[:, target], before[:, target]
-        if self.outputs.kinds[target] == "continuous":
-            spread = float(np.var(self.queried.codes[:, target]))
-            return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
+        """The share of values that stay; numbers, within the tolerance of `verify()`."""
+        a, b, curve = after[:, target], before[:, target], self.outputs.quantiles[target]
+        if curve is not None and self.outputs.tolerance is not None:
+            off = np.abs(curve.decode(a) - curve.decode(b))
+            return float((off <= self.outputs.tolerance * curve.deviation).mean())
         return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
 
 
@@ -363,7 +371,7 @@ def share_checks(nodes: list[tuple[int, Node]], n_together: int) -> list[Check]:
 def max_active(n_units: int) -> float:
     """How many units may be active, on average, for few to decide."""
     most = max(MAX_ACTIVE, min(MAX_ACTIVE_OF_MANY, MAX_ACTIVE_SHARE * n_units))
-    return max(min(MAX_SHARE * n_units, most), min(n_units - 1, MAX_ACTIVE_OF_FEW))
+    return max(min(MAX_SHARE * n_units, most), min(n_units, MAX_ACTIVE_OF_FEW))
 
 
 def strongest_weights(context: FitContext, energy: TrainableEnergy, n: int) -> Tensor:
