@@ -264,3 +264,31 @@ def test_effects_through_a_number_that_exceeds_a_threshold_are_mediated_and_othe
     alone = explainer.explain(X[:200], target="wide").paths().summary()["wide"][0]  # which width says something of
     assert alone.feature == "x2"
     assert alone.direct > 0.8 * alone.total
+
+
+def linear(weights):
+    return lambda X: np.column_stack([X @ weights, X[:, 0]])
+
+
+@pytest.mark.parametrize(
+    ("n_features", "model", "relevant"),
+    [
+        (2, lambda X: np.column_stack([X[:, 0] * X[:, 1] > 0, X[:, 0] > 0]).astype(int), 2),
+        (3, linear([3.0, 2.0, 1.0]), 3),
+        (6, linear([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), 6),
+        (8, lambda X: np.column_stack([(X[:, :6] > 0).sum(axis=1), X[:, 7] > 0]), 6),
+        (10, linear([3.0, -2.0, 1.0] + [0.0] * 7), 3),
+    ],
+    ids=["xor of both", "number of all three", "number of all six", "count of six of eight", "number of three of ten"],
+)
+def test_where_most_features_decide_all_of_these_are_selected_and_the_model_confirms_it(n_features, model, relevant):
+    """What explains most of a number, or speaks for a label, does not keep it: the truth is every relevant feature."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(1_000, n_features))
+    explainer = SOInter(model, query_budget=3_000, random_state=0, verbose=False).fit(X)
+    explanation = explainer.explain(rng.normal(size=(100, n_features)), target=0)
+    truth = np.arange(n_features) < relevant
+    assert (explanation.mask == truth).all(axis=1).mean() > 0.95
+    verification = explanation.verify()
+    assert verification.fidelity > 0.98
+    assert not verification.refuted.any()
