@@ -55,7 +55,7 @@ def test_tensors_keep_missing_values() -> None:
 
 def test_missing_values_where_fit_saw_none_are_refused() -> None:
     form = InputFormat.infer(np.array([[1.0, 2.0], [np.nan, 3.0]]))
-    with pytest.raises(InputError, match=r"explain: X has 1 NaN.*rows 0 and columns 'x1'.*where fit saw some"):
+    with pytest.raises(InputError, match=r"explain: X has 1 NaN.*rows 0 and columns 'x1'.*that had NaN in fit"):
         form.encode(np.array([[1.0, np.nan]]))
     with pytest.raises(InputError, match=r"1 infinite.*columns 'x0'"):
         form.encode(np.array([[np.inf, 1.0]]))

@@ -36,8 +36,8 @@ second where that leaves too many, as in forests, whose every feature matters a 
 SUFFICES, SUFFICES_GRADED, SUFFICES_LABELS, SUFFICES_NOISY = 0.98, 0.98, 0.9, 0.7
 """What must stay as it is for the units of a locality to suffice, and for those of all localities together."""
 MOSTLY_SUFFICES, SUFFICES_LEAKY = 0.85, 0.95
-"""The same where a few units stand out everywhere, and all others together change the target little; the second where
-other units stand out in other localities."""
+"""The same where a few units stand out everywhere, and all others together change the target little; the second for
+numbers, and where other units stand out in other localities."""
 LEAKY = 0.8
 """Share of all units that must change the target in a locality at all, for that to be no reason to need them."""
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -92,11 +92,11 @@ class Interpretation:
             # Where nearly every unit matters a little, those that stand out may do as well.
             if sparse[target] and not (self.outputs.graded[target] and leakiness(trees[target]) >= LEAKY):
                 continue
-            is_label = self.outputs.kinds[target] != "continuous"  # what explains most of a number does not keep it
+            mostly = MOSTLY_SUFFICES if self.outputs.kinds[target] != "continuous" else SUFFICES_LEAKY
             local = self._of_those_that_stand_out(target)
             if local is not None:
                 trees[target], sparse[target], least[target] = local, True, SUFFICES_LEAKY
-            elif not sparse[target] and is_label and self._mostly_decided(target, trees[target], MOSTLY_SUFFICES):
+            elif not sparse[target] and self._mostly_decided(target, trees[target], mostly):
                 sparse[target], least[target] = True, MOSTLY_SUFFICES
         n_conditions = self._conditions.shape[1]
         table = LocalityTable.of(trees, self.outputs.n_outputs, least, sparse, self._sums, n_conditions)
@@ -249,12 +249,10 @@ class Interpretation:
         return None
 
     def _mostly_decided(self, target: int, root: Node, least: float) -> bool:
-        """Whether a few units nearly suffice everywhere, by the energy or queries so far, and then by more queries.
-
-        If so, they alone count as active, and there is one locality.
-        """
+        """Whether few units nearly suffice everywhere, as queries say: they alone are active then, in one locality."""
         rows = self.context.rng.choice(len(self._rows), min(N_SIZED, len(self._rows)), replace=False)
         x, order = self.context.as_tensor(self._rows[rows]), np.argsort(-root.score, kind="stable")
+        is_number = self.outputs.kinds[target] == "continuous"
         for size in range(1, int(max_active(len(order))) + 1):
             units = np.zeros(len(order), dtype=bool)
             units[order[:size]] = True
@@ -265,12 +263,14 @@ class Interpretation:
             n = min(N_CHECKED, self.n_checks, len(rows))
             added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED else 0
             sufficiency = least if seems else 0.0
-            if added:
+            if added and is_number:  # what explains most of a number need not keep it
+                sufficiency = self._fidelity(target, added)
+            elif added:
                 queried = self.queried
                 lost = self._change(target, queried.mixture_codes[-added:], queried.codes[queried.mixed[-added:]])
                 sufficiency = self._data(target).share_kept(lost, np.ones(len(queried.mixed), dtype=bool))
-            if sufficiency < least:
-                if seems:  # only chance spoke for so few
+            if sufficiency < (MIN_FIDELITY if is_number else least):
+                if seems or is_number:  # only chance, or the energy, spoke for so few
                     continue
                 return False
             root.active, root.sufficiency, root.children, root.condition = units, sufficiency, None, -1
@@ -316,15 +316,16 @@ class Interpretation:
             tried.append((ALL_ACTIVE, np.repeat(active[None], len(rows), axis=0)))
             tried[-2:] = sorted(tried[-2:], key=lambda each: int(each[1].sum()))
         for share, keep in tried:
-            if self._fidelity_of_energy(x, keep, target) >= MIN_FIDELITY:
+            if self._fidelity_of_energy(x, keep, target, tolerant=True) >= MIN_FIDELITY:
                 n = min(N_CHECKED, n_queries)
                 added = self._query(rows[:n], keep[:n]) if n >= MIN_CHECKED and not keep.all() else 0
                 n_queries -= added
-                if not added or self._fidelity(target, added) >= MIN_FIDELITY:
+                stays = self._fidelity(target, added) if added else self._fidelity_of_energy(x, keep, target)
+                if stays >= MIN_FIDELITY:
                     return share
         return 1.0
 
-    def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int) -> float:
+    def _fidelity_of_energy(self, x: Tensor, keep: NDArray[np.bool_], target: int, *, tolerant: bool = False) -> float:
         """How much of what the energy expects stays while these units are kept."""
         columns = torch.as_tensor(self.context.rows.groups.to_columns(keep))
         drawn = references(self.context, N_DRAWS)
@@ -335,20 +336,24 @@ class Interpretation:
 
         with torch.no_grad():
             before = expected(x)
-            return float(np.mean([self._stays(target, expected(torch.where(columns, x, d)), before) for d in drawn]))
+            after = [expected(torch.where(columns, x, one)) for one in drawn]
+        return float(np.mean([self._stays(target, each, before, tolerant=tolerant) for each in after]))
 
     def _fidelity(self, target: int, n_last: int) -> float:
         """How much of what the black box predicted stayed in the last so many mixtures."""
         queried = self.queried
         return self._stays(target, queried.mixture_codes[-n_last:], queried.codes[queried.mixed[-n_last:]])
 
-    def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any]) -> float:
-        """The share of values that stay; numbers, within the tolerance of `verify()`."""
+    def _stays(self, target: int, after: NDArray[Any], before: NDArray[Any], *, tolerant: bool = False) -> float:
+        """The share of values that stay: numbers within the tolerance of `verify()`, or of their variance."""
         a, b, curve = after[:, target], before[:, target], self.outputs.quantiles[target]
-        if curve is not None and self.outputs.tolerance is not None:
-            off = np.abs(curve.decode(a) - curve.decode(b))
-            return float((off <= self.outputs.tolerance * curve.deviation).mean())
-        return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
+        if curve is None:
+            return float(((a > 0.5) == (b > 0.5)).mean() if self.outputs.graded[target] else (a == b).mean())
+        if tolerant or self.outputs.tolerance is None:
+            spread = float(np.var(self.queried.codes[:, target]))
+            return 1 - float(((a - b) ** 2).mean()) / max(2 * spread, 1e-12)
+        off = np.abs(curve.decode(a) - curve.decode(b))
+        return float((off <= self.outputs.tolerance * curve.deviation).mean())
 
 
 Check: TypeAlias = tuple[int, Node, NDArray[np.bool_]]
