@@ -25,13 +25,13 @@ from studies.faults.counting import count_table, total
 from studies.frame.markdown import sections
 from studies.frame.study import Case, Row, Study
 
-N_PARTS, PER_PART = 4, 250
+N_PARTS, PER_PART = 2, 250
 FAULTS = ("none", "refuses", "echoes", "breaks", "redirects", "hangs up")
 """What the server does: see `leaks`."""
 COUNTED = ("interrupted", "show a secret", "ended otherwise", "had to be interrupted twice", "unusable afterwards")
 TOKEN, PASSWORD, KEY = "tokenabcdefghij", "passwordklmnopq", "keyrstuvwxyzabcd"
 SECONDS = 2.0
-"""After which Ctrl-C comes again."""
+"""After which Ctrl-C comes again, and again."""
 X = np.eye(2)
 
 
@@ -125,7 +125,7 @@ def run(part: int, n: int) -> dict[str, Any]:
 def interrupted(box: HTTPBlackBox, moment: int) -> Counter[str]:
     """What became of one call, and of the next one."""
     found, started = Counter[str](), time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
     interrupting, error = call(box, moment)
     signal.setitimer(signal.ITIMER_REAL, 0)
     if not interrupting.has_come:  # it took fewer lines than the calls before
@@ -135,7 +135,7 @@ def interrupted(box: HTTPBlackBox, moment: int) -> Counter[str]:
     found["show a secret"] += any(secret in text for secret in (TOKEN, PASSWORD, KEY))
     found["ended otherwise"] += not isinstance(error, KeyboardInterrupt)
     found["had to be interrupted twice"] += time.monotonic() - started > SECONDS
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
     fault, leaks.Handler.fault = leaks.Handler.fault, "none"
     try:
         found["unusable afterwards"] += box(X).tolist() != [[1, 0], [0, 1]]
@@ -165,7 +165,9 @@ def page(rows: list[Row], images: Path) -> str:
         "comes at a random line of the code that runs, also of libraries. The server works, or "
         f"{', '.join(FAULTS[1:])}. The traceback is searched for secrets, with the local variables of all functions, "
         "and of errors that led to it. Then the model is queried again. Where Ctrl-C comes between the instructions "
-        "that take a lock, a second one may be needed.",
+        "that take a lock, a second one may be needed. **Open:** a third run, with other moments, did not end within "
+        "150 seconds (a run takes 20); it was waiting for a connection to the server, which is in the same process. "
+        "The reason is not known.",
         count_table(total(rows, COUNTED), COUNTED),
     )
 
