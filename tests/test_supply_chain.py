@@ -174,7 +174,8 @@ def test_the_sdist_holds_no_data(packages):
         if name not in tested and Path(name).suffix in (".npz", ".npy", ".arff", ".parquet", ".safetensors", ".pt")
     ]
     assert not data
-    assert sum(size for name, size in files.items() if not name.startswith("docs/images/")) < 8 * 2**20
+    measured = ("docs/images/", "studies/results/")  # these grow with every seed
+    assert sum(size for name, size in files.items() if not name.startswith(measured)) < 6 * 2**20
     private = [name for name in files if re.search(r"(^|/)(\.env|\.netrc|\.pypirc|id_rsa|credentials)", name)]
     assert not private
 
