@@ -192,8 +192,8 @@ def one_list_section(rows: list[Row]) -> str:
 In all these problems, the same features matter for every sample. If you know this and want only that one list, you
 need no trained explainer: for some samples, restore one feature after the other (ShapleySampling with one
 permutation), sum the changes per feature, and take the k largest. Averaged over all settings above, that list is
-exactly right in {said} queries in total{ahead(rows)}. The methods in the figures solve a harder problem: they are not
-told that all samples are alike."""
+exactly right in {said} queries in total{ahead(rows)}. The methods in the figures solve a harder problem: they do not
+assume that all samples are alike."""
 
 
 def ahead(rows: list[Row]) -> str:
